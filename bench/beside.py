@@ -3,8 +3,8 @@
 `make bench-http` measures one server after the other; on a machine that is fast in one minute and slow in the next, a
 ratio of two of its rates says as much of the minutes as of the servers. Here the load generator is connected to all of
 them and turns from one to the next every tenth of a second, and a server is held while it is not its turn. Each round
-says how many times the other's rate ours is; printed is the median, and the interval that holds it in nineteen cases of
-twenty. With `--write` the report goes into bench/results/beside.md.
+states how many times the other's rate ours is; printed is the median, and the interval that holds it in nineteen cases
+of twenty. With `--write` the report goes into bench/results/beside.md.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """`make bench-client`: what an append of one record costs the program that makes it, beside other clients.
 
-Every client runs in a process of its own, which counts the processor time it used itself; the server runs on another
-core and is not counted. With `--write` the report goes into bench/results/client.md.
+Every client runs in its own process, which counts the processor time it used itself; the server runs on another core
+and is not counted. With `--write` the report goes into bench/results/client.md.
 """
 
 import argparse

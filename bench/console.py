@@ -1,9 +1,9 @@
 """`make bench-console`: how soon the console is there, and whether it keeps up.
 
-A server with 10,000 topics; the system's Chromium opens each page afresh, and the browser says when it first painted
+A server with 10,000 topics; the system's Chromium opens each page afresh, and the browser states when it first painted
 and when the page showed what was asked for. Then 1,000 records a second go into one topic while somebody watches: how
-many frames a second the browser draws, how old a record is when it is on the screen, and what it costs both sides.
-With `--write` the report goes into bench/results/console.md.
+many frames a second the browser draws, how old a record is when it is on the screen, and what it costs both sides. With
+`--write` the report goes into bench/results/console.md.
 """
 
 import argparse

@@ -30,7 +30,7 @@ class Talk:
         self._socket.sendall(data)
 
     def answer(self) -> bytes:
-        """The body of the next answer of HTTP; raises for one that is no success."""
+        """The body of the next answer of HTTP; raises for one that is not a success."""
         while (end := self._heard.find(_HEAD_END)) < 0:
             self._hear()
         head, end = self._heard[:end], end + len(_HEAD_END)

@@ -1,7 +1,7 @@
 """`make bench`: what the engine does in process, on this machine, in this run.
 
-Every row runs in a process of its own on a fresh folder below the system's temporary folder. The tables go to the
-terminal and, with `--write`, into bench/results/engine.md. `--quick` uses smaller numbers.
+Every row runs in its own process on a fresh folder below the system's temporary folder. The tables go to the terminal
+and, with `--write`, into bench/results/engine.md. `--quick` uses smaller numbers.
 """
 
 import argparse

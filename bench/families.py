@@ -142,7 +142,7 @@ def _batches(load: Load, count: int) -> Iterator[list[bytes]]:
 
 
 def _turn(checkout: Path, data: Path, load: str, entries: int) -> dict[str, float]:
-    """One measurement in a process of its own, with the package of a checkout."""
+    """One measurement in its own process, with the package of a checkout."""
     command = [sys.executable, "-m", "bench.families", "--data", str(data), "--load", load, "--entries", str(entries)]
     env = {**os.environ, "PYTHONPATH": f"{checkout / 'src'}:{_HERE}"}
     found: dict[str, float] = json.loads(subprocess.run(command, env=env, check=True, capture_output=True).stdout)

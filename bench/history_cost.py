@@ -88,7 +88,7 @@ class Asker:
 
 
 def measure(data: Path, load: Load) -> dict[str, tuple[float, int]]:
-    """For each question its milliseconds, and what tells its hits from others."""
+    """For each question its milliseconds, and what distinguishes its hits from others."""
     tune_allocator()
     asker = Asker(data)
     tune_collector()
@@ -110,7 +110,7 @@ def measure(data: Path, load: Load) -> dict[str, tuple[float, int]]:
 
 
 def _turn(checkout: Path, data: Path, load: str) -> dict[str, tuple[float, int]]:
-    """One round in a process of its own, with the package of a checkout."""
+    """One round in its own process, with the package of a checkout."""
     command = [sys.executable, "-m", "bench.history_cost", "--data", str(data), "--load", load]
     env = {**os.environ, "PYTHONPATH": f"{checkout / 'src'}:{_HERE}"}
     found: dict[str, Any] = json.loads(subprocess.run(command, env=env, check=True, capture_output=True).stdout)

@@ -70,7 +70,7 @@ class Server:
     @classmethod
     @contextlib.contextmanager
     def attached(cls, address: str) -> Iterator["Server"]:
-        """A server that another object started, with a connection of its own."""
+        """A server that another object started, with its own connection."""
         server = cls.__new__(cls)
         server.address = address
         server._connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_S)

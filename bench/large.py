@@ -2,7 +2,7 @@
 those wait who ask for little meanwhile. With `--write` the report goes into bench/results/large.md.
 
 Both servers run at once on one core and are measured in turns, so that whatever else the machine does happens to both.
-One connection uploads one body after the other; beside it a process of its own appends one short record every five
+One connection uploads one body after the other; beside it its own process appends one short record every five
 milliseconds to another stream and notes how long the answer took.
 """
 
@@ -96,7 +96,7 @@ class Caller:
 
 
 def neighbour(address: str, path: str, core: int | None, pipe: Connection) -> None:
-    """Appends a short record now and then until it hears a word, and tells how long each took, in milliseconds."""
+    """Appends a short record now and then until it hears a word, and reports how long each took, in milliseconds."""
     if core is not None:
         os.sched_setaffinity(0, {core})
     caller = Caller(address)

@@ -1,9 +1,9 @@
 """Runs the load generator against a server and watches what both cost.
 
 The generator is a small Go program of this repository (bench/loadgen), built into `.bench` when its source changes. It
-runs on a core of its own. A generator that used its core up measures itself and not the server: `Result` tells, and the
-report says so. The machine may have other things to do: what they used is measured, too, and a disturbed measurement
-is made again when the machine is quiet, as long as there is patience left for the whole run.
+runs on its own core. A generator that used its core up measures itself and not the server: `Result` tells, and the
+report says so. The machine may have other things to do: what they used is measured, too, and a disturbed measurement is
+made again when the machine is quiet, as long as there is patience left for the whole run.
 """
 
 import functools

@@ -112,7 +112,7 @@ def pinned(core: int | None, command: list[str]) -> list[str]:
 
 
 def favour(pid: int, niceness: int = NICENESS) -> None:
-    """Lets a process that leads a session of its own go before the rest of the machine, where the system allows it.
+    """Lets a process that leads its own session go before the rest of the machine, where the system allows it.
 
     It takes the machine from everybody else, so it is done only when it was asked for.
     Linux schedules sessions against each other first, so that the niceness of a process alone would do nothing.

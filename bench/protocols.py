@@ -147,7 +147,7 @@ class Nats:
 
     @staticmethod
     def _ask(address: str, subject: str, body: str) -> None:
-        """One request to the JetStream API, on a connection of its own."""
+        """One request to the JetStream API, on its own connection."""
         with _connected(address) as connection:
             hello = 'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nSUB _INBOX.ask 1\r\n'
             connection.sendall(f"{hello}PUB {subject} _INBOX.ask {len(body)}\r\n{body}\r\n".encode())

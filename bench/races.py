@@ -89,7 +89,7 @@ class Connection:
 
 
 class Course:
-    """Where races are held: a topic, its writer, and whoever makes sessions."""
+    """Where races are held: a topic, its writer, and a caller that makes sessions."""
 
     def __init__(self, address: str, maker: Connection, writer: Connection) -> None:
         self.address = address

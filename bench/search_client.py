@@ -146,7 +146,7 @@ def together(works: list[Callable[[], None]]) -> None:
 
 @contextmanager
 def searching_clients(address: str, count: int, body: str) -> Iterator[None]:
-    """So many clients that ask the same again and again, in a process of their own."""
+    """So many clients that ask the same again and again, in their own process."""
     if not count:
         yield
         return

@@ -94,7 +94,7 @@ class Served:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Served]:
-    """A server in a process of its own, with an archive whose pipeline is left to the benchmark."""
+    """A server in its own process, with an archive whose pipeline is left to the benchmark."""
     folder.mkdir(parents=True, exist_ok=True)
     port_file = folder / "port"
     env = {

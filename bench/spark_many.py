@@ -34,7 +34,7 @@ from topics_client import Client
 
 RECORDS_A_TOPIC = 50
 RECORDS_A_DELETE = 10
-"""One record in so many is deleted, each a range of its own."""
+"""One record in so many is deleted, each its own range."""
 
 _COLUMNS = StructType([StructField("seq", LongType(), False)])
 

@@ -1,8 +1,8 @@
 """The part of `make bench-spark` that is about versions of Spark: what the same work takes on each of them.
 
 The versions besides the one that everything runs on are those that `make setup-versions` has put beside it; without
-them there is one row. Each has a process of its own. `python -m bench.spark_versions FOLDER` measures it alone, on a
-data folder with a sealed topic `orders`.
+them there is one row. Each has its own process. `python -m bench.spark_versions FOLDER` measures it alone, on a data
+folder with a sealed topic `orders`.
 """
 
 import json

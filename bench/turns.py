@@ -2,7 +2,7 @@
 
 One server with a clock in its loop (`bench.turns_server`), one kind of request after the other, each a few times; told
 is the longest turn of the loop in the best of them, in processor time, so that it means the same on a busy machine.
-What a row needs is made before it is measured. `--seen` tells what the loop was at in turns that were too long, and
+What a row needs is made before it is measured. `--seen` reports what the loop was at in turns that were too long, and
 with `--write` the report goes into bench/results/turns.md.
 """
 
@@ -108,7 +108,7 @@ Act = Callable[[], object]
 
 @dataclass(frozen=True)
 class Row:
-    """A kind of request: `prepare` makes what it needs in a place of its own and gives what is measured."""
+    """A kind of request: `prepare` makes what it needs in its own place and gives what is measured."""
 
     title: str
     prepare: Callable[[Server, str], Act]

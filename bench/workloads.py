@@ -1,4 +1,4 @@
-"""The workloads of the engine benchmark, each run in a process of its own so that none warms up for another."""
+"""The workloads of the engine benchmark, each run in its own process so that none warms up for another."""
 
 import asyncio
 import sys

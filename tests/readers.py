@@ -1,4 +1,4 @@
-"""Programs of others that read the archive's table. They have a folder of their own (requirements/readers.txt)."""
+"""Programs of others that read the archive's table. They have their own folder (requirements/readers.txt)."""
 
 import json
 import os

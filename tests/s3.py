@@ -1,7 +1,7 @@
-"""A real S3 server over loopback, in a process of its own, that tests can take away and bring back with its objects.
+"""A real S3 server over loopback, in its own process, that tests can take away and bring back with its objects.
 
 It is moto's, which speaks S3 over HTTP and keeps everything in memory. It is installed apart from everything else
-(requirements/s3.txt), so it is started with a path of its own.
+(requirements/s3.txt), so it is started with its own path.
 """
 
 import os

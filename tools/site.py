@@ -2,7 +2,7 @@
 
 The pages of docs/ are the site's pages, README.md is its first one, and the other pages of the root come beside it.
 Links lead from file to file of the repository, so each is turned into one from page to page of the site. A file that is
-no page, such as an example of deploy/, is there as it is; a folder, or a file of the code, has no place there and is
+not a page, such as an example of deploy/, is there as it is; a folder, or a file of the code, has no place there and is
 only named.
 
 `make docs` loads this file as a hook of mkdocs. `tools/site_reference.py` generates tables from the code.

@@ -15,7 +15,7 @@ import unasync
 CLIENT = Path(__file__).parents[1] / "src" / "topics_client"
 SOURCE, TARGET = CLIENT / "_async", CLIENT / "_sync"
 BY_HAND = ("__init__.py", "net.py")
-"""Modules that both clients have in a version of their own."""
+"""Modules that both clients have in their own version."""
 _NAMES = {
     "AsyncBody": "Body",
     "AsyncClient": "Client",

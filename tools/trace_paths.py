@@ -2,7 +2,7 @@
 
 Starts a real server with a call profiler in every process, warms each path up and traces single requests. A file counts
 when one of its functions is called between the request and its answer in more than half of the repetitions, so that
-timers of the background do not count. Functions called in the search process are a column of their own.
+timers of the background do not count. Functions called in the search process are their own column.
 
     python -m tools.trace_paths                          # this checkout
     python -m tools.trace_paths --source OTHER/src       # another checkout, with the same tool

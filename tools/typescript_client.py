@@ -82,7 +82,7 @@ def _link_for_tests() -> None:
 
 @contextlib.contextmanager
 def _server() -> Iterator[str]:
-    """A server of this checkout in a folder of its own."""
+    """A server of this checkout in its own folder."""
     with tempfile.TemporaryDirectory() as folder:
         port_file = Path(folder) / "port"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}

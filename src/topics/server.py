@@ -373,7 +373,7 @@ def _tracing(settings: Settings, clock: Clock) -> Tracing | None:
     if settings.tracing != "export":
         return Tracing(clock.monotonic) if settings.tracing == "pass" else None
     try:
-        # Only whoever wants spans has it, and loading it takes a while.
+        # Only a caller that wants spans has it, and loading it takes a while.
         from topics.api.spans import Spans  # noqa: PLC0415
     except ImportError as error:
         raise SettingsError(f"TOPICS_TRACING=export needs the extra otel: {install_command('otel')}") from error
@@ -560,7 +560,8 @@ async def _run_engine(
     await asyncio.wait((stopping, losing), return_when=asyncio.FIRST_COMPLETED)
     losing.cancel()
     _logger.info("shutting down")
-    # The port stays open until the end, so that whoever asks is told to go elsewhere instead of being turned away.
+    # The port stays open until the end, so that a caller that asks is told to go elsewhere instead of being turned
+    # away.
     api.drain()
     await supervisor.stop()
     drain_s, began = settings.drain_ms / 1000.0, asyncio.get_running_loop().time()

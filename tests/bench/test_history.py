@@ -1,4 +1,4 @@
-"""The benchmark of history asks what can be asked, and its report says which aims are not met."""
+"""The benchmark of history asks what can be asked, and its report states which aims are not met."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""`make demo` as its process, with the pipeline on Spark: rounds are made, and the console tells of them."""
+"""`make demo` as its process, with the pipeline on Spark: rounds are made, and the console reports them."""
 
 import os
 import signal

@@ -39,7 +39,7 @@ follow();
 
 
 def append(live: LiveServer, first: int, last: int) -> None:
-    """Appends records numbered from the first to the last. Their seqs may have gaps after a kill, which are no loss."""
+    """Appends records numbered from the first to the last. Their seqs may have gaps after a kill without a loss."""
     body = {"records": [{"data": {"number": number, "text": "é\n"}} for number in range(first, last + 1)]}
     httpx.post(f"{live.url}/v0/topics/orders", json=body, timeout=30.0).raise_for_status()
 

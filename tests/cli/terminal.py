@@ -1,4 +1,4 @@
-"""The command line as it is used: its own process, with pipes or with a terminal of its own."""
+"""The command line as it is used: its own process, with pipes or with its own terminal."""
 
 import fcntl
 import os

@@ -283,7 +283,7 @@ def test_a_server_runs_and_commands_talk_to_it(empty: dict[str, str], tmp_path: 
 
 @pytest.mark.slow
 def test_pip_installs_it_with_what_it_needs(wheels: Wheels, tmp_path: Path) -> None:
-    """From the index, into an environment of its own."""
+    """From the index, into its own environment."""
     assert run(sys.executable, "-m", "venv", "new", cwd=tmp_path).returncode == 0
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     installed = run("new/bin/python", "-m", "pip", "install", "--quiet", *map(str, wheels), cwd=tmp_path, env=env)

@@ -1,4 +1,4 @@
-"""Each mistake is one line on standard error that says what to do, and an exit code; nothing is on standard output."""
+"""Each mistake is one line on standard error with a remedy, and an exit code; nothing is on standard output."""
 
 import os
 from pathlib import Path

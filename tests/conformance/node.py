@@ -24,7 +24,7 @@ _INSTALL_S = 600
 
 
 def require_node() -> Path:
-    """The folder with the packages; skips the test, and says why, where they cannot be had."""
+    """The folder with the packages; skips the test, and states why, where they cannot be had."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         pytest.skip("node and npm are not installed: the public suite and the JavaScript client cannot be run")

@@ -318,7 +318,7 @@ class World:
     # Life
 
     def start(self, fs: FileSystem | None = None, *, restarted: bool = False) -> None:
-        """Opens the folder; `restarted` says that the machine went down since."""
+        """Opens the folder; `restarted` states that the machine went down since."""
         self.call_failed = self.call_failed or (isinstance(self.fs, FaultyFileSystem) and self.fs.failed > 0)
         self.fs = self.fs if fs is None else fs
         self.boot += restarted

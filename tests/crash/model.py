@@ -62,7 +62,7 @@ class Model:
         )
 
     def commit(self, consumer: str, seq: int | None) -> None:
-        """A consumer's cursor; None is no consumer."""
+        """A consumer's cursor; None is not a consumer."""
         if seq is None:
             self.consumers.pop(consumer, None)
         else:

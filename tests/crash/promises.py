@@ -221,7 +221,7 @@ def _differences(state: Model, found: TopicDump, evidence: Evidence) -> Iterator
     # A start that was cut short after a kill may have found everything, and have written down that nothing is lost.
     allowed = [lost, state.lost] if evidence.interrupted else [lost]
     if evidence.world.call_failed:
-        # A failed write or sync may have cost pages, so the next start tells what class disk may have lost.
+        # A failed write or sync may have cost pages, so the next start reports what class disk may have lost.
         allowed.append(state.lost | set(reserved))
     if found.lost_seqs not in [{seq for seq in lost if seq >= found.evict_floor} for lost in allowed]:
         yield f"lost: {found.lost}, not {sorted(lost)}"

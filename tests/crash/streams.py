@@ -203,7 +203,7 @@ def endings(call: int) -> tuple[Ending, ...]:
 
 
 def broken_promises(scenario: Scenario, check: Callable[[Player], Iterator[str]], step: int = 1) -> Iterator[str]:
-    """Stops a scenario before each call, lets it end in every way, and tells what is not as promised."""
+    """Stops a scenario before each call, lets it end in every way, and reports what is not as promised."""
     whole = FakeDisk()
     scenario(Player(whole))
     for call in range(1, whole.call_count + 2, step):
@@ -376,7 +376,7 @@ def small(**changes: object) -> EngineOptions:
 def promises_broken_by_failures(
     scenario: Scenario, check: Callable[[Player], Iterator[str]], faults: Sequence[Fault] = (Fault.EIO, Fault.SHORT)
 ) -> Iterator[str]:
-    """Lets each call of a scenario fail, once and for good, and tells what is not as promised then and after it."""
+    """Lets each call of a scenario fail, once and for good, and reports what is not as promised then and after it."""
     trace = FaultyFileSystem(FakeDisk(), NO_FAULTS)
     scenario(Player(trace))
     for call, (operation, _) in enumerate(trace.trace, start=1):

@@ -1,4 +1,4 @@
-"""What no crash explains is never passed over: a start refuses, a read says what is missing, and nothing is changed.
+"""What no crash explains is never passed over: a start refuses, a read states what is missing, and nothing is changed.
 
 What a crash does explain, the torn end of the log, is no damage: it is cut off without a word to anybody but the log,
 because nothing in it was promised.

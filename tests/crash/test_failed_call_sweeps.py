@@ -40,7 +40,7 @@ def faulty_world(shards: int = 1) -> tuple[World, FaultyFileSystem, FakeDisk]:
 
 
 def assert_refused(world: World, name: str) -> None:
-    """The engine takes no write for this topic, and says why."""
+    """The engine takes no write for this topic, and states why."""
     with pytest.raises(ReadOnlyError, match="is read-only after a failed write or sync"):
         world.engine.append(name, Batch(records=[Record.of(1)]), lambda answer: pytest.fail("it was answered"))
 

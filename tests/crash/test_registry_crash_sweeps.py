@@ -1,4 +1,5 @@
-"""Whoever reads `__registry__` comes to the streams there are, whenever the server was stopped and however it ended.
+"""A caller that reads `__registry__` comes to the streams there are, whenever the server was stopped and however it
+ended.
 
 Streams come, are described, closed, forked and deleted while the registry is written, and the disk stops before each
 call in turn. After the next start everything that happened is told: to somebody who reads the registry from its start,

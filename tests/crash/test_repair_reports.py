@@ -1,4 +1,4 @@
-"""Damage anywhere is found and mended, and whoever reads afterwards gets every record or is told that it is lost.
+"""Damage anywhere is found and mended, and a caller that reads afterwards gets every record or is told that it is lost.
 
 A folder with a bit of everything is damaged in one place. Then verify must find it, repair must mend it, verify must be
 content, an engine must start, and every record that can no longer be read must lie in a range that the repair reported
@@ -10,8 +10,8 @@ These bytes are covered by no checksum, and damage to them goes unnoticed becaus
 * a segment's delete flag that the topic's state has as set: the state counts, the file only follows it;
 * files that no snapshot names, the lock, and the note about the machine's boot.
 
-One kind of damage cannot be told from the end of an unfinished write, which is no damage: a broken last frame of a
-shard's log, or the same of the newest log file as a whole. It is noted, and nothing says what was in it.
+One kind of damage cannot be told from the end of an unfinished write, which is not damage: a broken last frame of a
+shard's log, or the same of the newest log file as a whole. It is noted, and nothing states what was in it.
 """
 
 from collections.abc import Callable, Iterator
@@ -325,7 +325,7 @@ def test_a_failing_call_leaves_a_folder_that_can_be_repaired(fault: Fault) -> No
             pass
         if not faulty.failed:
             return
-        # A failed removal of what is no longer needed is no failure of the repair; everything else is tried again.
+        # A failed removal of what is no longer needed is not a failure of the repair; everything else is tried again.
         assert mend(settled(disk)).sound
         mend(disk)
         same_outcome(disk, expected)

@@ -1,7 +1,7 @@
 """Whatever call the machine stops at: copies are where they were, once, and none is missing.
 
 Each scenario mixes direct writes into a destination with forwarded ones, and is stopped before every call there is, or
-has every call fail; `tests.crash.router_world` says what is checked then.
+has every call fail; `tests.crash.router_world` states what is checked then.
 """
 
 from collections.abc import Iterator
@@ -112,7 +112,7 @@ def test_copies_of_copies(shards: int) -> None:
 
 
 def losing_the_source(world: RouterWorld) -> None:
-    """The source is trimmed, and then deleted, while the log is all that tells what the copies were made of."""
+    """The source is trimmed, and then deleted, while the log is all that reports what the copies were made of."""
     world.start()
     world.put("b", durability="fsync")
     world.route("a", "b")

@@ -1,7 +1,7 @@
 """Whatever call the machine stops at: a transaction is there as a whole or not at all, in every topic it writes to.
 
 Each scenario is stopped before every call there is, or has every call fail, and the machine then ends in every way;
-`tests.crash.transaction_world` says what is checked. The topics of a scenario lie in different shards of the log.
+`tests.crash.transaction_world` states what is checked. The topics of a scenario lie in different shards of the log.
 """
 
 from collections.abc import Iterator
@@ -221,7 +221,7 @@ def test_a_write_that_overtakes_a_commit_is_found(monkeypatch: pytest.MonkeyPatc
 
 
 def doubting(world: TransactionWorld) -> None:
-    """Others write to the topics of a transaction whose commit, in a shard of its own, may have failed."""
+    """Others write to the topics of a transaction whose commit, in its own shard, may have failed."""
     world.start()
     world.put("a", durability="fsync")
     world.put("b", durability="fsync")

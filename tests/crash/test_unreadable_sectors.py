@@ -177,7 +177,7 @@ def test_sector_that_fails_before_the_start_is_named_and_mended() -> None:
             refused += 1
             assert place[0] in {finding.where for finding in error.findings}, place
         except OSError:
-            # The small files beside the log: a start says which error the disk gave.
+            # The small files beside the log: a start states which error the disk gave.
             assert "/wal/" not in place[0] and "/topics/" not in place[0], place
             continue
         else:

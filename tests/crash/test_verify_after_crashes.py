@@ -1,4 +1,4 @@
-"""Whatever a crash leaves of a healthy folder, it is no damage: verify is content, and repair changes nothing."""
+"""Whatever a crash leaves of a healthy folder, it is not damage: verify is content, and repair changes nothing."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A real server in a process of its own, that tests start, stop, kill and start again on the same port."""
+"""A real server in its own process, that tests start, stop, kill and start again on the same port."""
 
 import os
 import signal

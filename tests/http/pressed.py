@@ -1,4 +1,4 @@
-"""A server in this process, on a thread of its own, whose pressure, files and time a test decides."""
+"""A server in this process, on its own thread, whose pressure, files and time a test decides."""
 
 import asyncio
 import threading

@@ -1,7 +1,7 @@
 """Many followers that check for themselves what they get: the world of `test_live_soak`.
 
-Each record says which topic it is of, the how-manieth of that name, and its number there. So every follower knows what
-has to come next, whatever happened to it, to the topic or to the connection, and fails at the first thing that is
+Each record states which topic it is of, the how-manieth of that name, and its number there. So every follower knows
+what has to come next, whatever happened to it, to the topic or to the connection, and fails at the first thing that is
 missing, repeated, out of order or of another topic.
 """
 

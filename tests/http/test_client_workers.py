@@ -58,7 +58,7 @@ class Threaded:
 
 
 class Looped:
-    """`AsyncClient.worker` in a loop of its own; the handler runs in threads, as it may wait."""
+    """`AsyncClient.worker` in its own loop; the handler runs in threads, as it may wait."""
 
     def __init__(self, url: str, handle: Handle, **options: Any) -> None:
         self._loop = asyncio.new_event_loop()

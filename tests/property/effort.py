@@ -1,7 +1,7 @@
 """How hard the property tests try.
 
-Each test says how many examples it is worth. The random profile tries all of them, the thorough one many times as many,
-and the fixed one, in which they are the same each time, a quarter.
+Each test states how many examples it is worth. The random profile tries all of them, the thorough one many times as
+many, and the fixed one, in which they are the same each time, a quarter.
 """
 
 from hypothesis import HealthCheck, settings

@@ -1,4 +1,4 @@
-"""Random registries, entries and queries, and a plain filter that says what a search must find.
+"""Random registries, entries and queries, and a plain filter that states what a search must find.
 
 The filter walks the tree of a query over whole entries and knows nothing of predicates, rows, parts or indexes.
 """

@@ -368,7 +368,7 @@ class EngineLaws(RuleBasedStateMachine):
             pass
         if any(call == "rename" and "snapshot" in path for call, path in self.disk.trace[begun:]):
             self.model.checkpoint()
-            # Whoever recovers from it adds the reserve to the heads it has.
+            # A caller that recovers from it adds the reserve to the heads it has.
             reserve = self.engine.core.reserve
             ceilings = {name: max(upto, self.model[name].head + reserve) for name, upto in ceilings.items()}
         self.disk = self.disk.crash(Survival.EVERYTHING)

@@ -1,8 +1,8 @@
 """Whatever is written can be read back, and whatever is read that nobody wrote is refused in the documented way.
 
 Hostile input comes in three kinds: bytes that were never anything, bytes that were valid until one of them changed, and
-bytes whose checksum is right although their content makes no sense. None may raise anything but what the reader of a
-file expects, and none may take for ever.
+bytes whose checksum is right although their content is not valid. None may raise anything but what the reader of a file
+expects, and none may take for ever.
 """
 
 import struct
@@ -64,7 +64,8 @@ u16, u32, u64 = st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), st.integer
 garbage = st.binary(max_size=200)
 pairs = st.tuples(u64, u64)
 MALFORMED = (ValueError, struct.error, NewerFormatError)
-"""What the readers of bodies raise. A frame's checksum was right by then, so whoever reads the log calls it damage."""
+"""What the readers of bodies raise. A frame's checksum was right by then, so a caller that reads the log calls it
+damage."""
 
 
 @st.composite

@@ -175,7 +175,7 @@ def _refusal_complaints(asked: Asked, answer: Answer) -> Iterator[str]:
 
 
 def state(server: LiveServer, folder: str) -> dict[str, tuple[str, ...]]:
-    """Every stream of an example, as HEAD tells of it."""
+    """Every stream of an example, as HEAD reports it."""
     found: dict[str, tuple[str, ...]] = {}
     for name in NAMES:
         answer = ask(server, Asked("HEAD", f"/v1/stream/{{}}/{name}"), folder, "")

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation FIRST COUNT`: simulates servers, one a seed, and says which seeds broke a promise."""
+"""`python -m tests.simulation FIRST COUNT`: simulates servers, one a seed, and states which seeds broke a promise."""
 
 import logging
 import sys

@@ -95,7 +95,7 @@ class LogTruth:
         self.deleted_below = max(self.deleted_below, before_seq)
 
     def restarted(self, end: End, lacked: bool = False) -> None:
-        """`lacked` says that something could not be written in the life that ended."""
+        """`lacked` states that something could not be written in the life that ended."""
         if end in _MAY_LOSE[self.durability]:
             self.may_have_lost = True
             # A delete is as durable as an append.

@@ -1,4 +1,4 @@
-"""The same clients against a real server: a process of its own, real sockets, real files."""
+"""The same clients against a real server: its own process, real sockets, real files."""
 
 import asyncio
 from collections.abc import Callable

@@ -77,8 +77,8 @@ class Story:
         await clients.check_copies(caller, self.logs[1], COPY, luck)
 
     def begin(self, callers: list[Caller], luck: Random, staying: bool = False) -> list[asyncio.Task[None]]:
-        """Sets the clients going, until they are cancelled or their loop is no more. Those that are `staying` watch and
-        talk over sockets as well."""
+        """Sets the clients going, until they are cancelled or their loop has ended. Those that are `staying`
+        watch and talk over sockets as well."""
         self._staying = staying
         return [
             asyncio.get_running_loop().create_task(clients.repeat(self._scenes(caller, luck, place), luck))

@@ -47,7 +47,7 @@ def _forget_keys(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("mistake", [_forget_to_sync, _forget_deletes, _forget_keys])
 def test_it_finds_a_planted_mistake(monkeypatch: pytest.MonkeyPatch, mistake: Mistake, seed: int) -> None:
     mistake(monkeypatch)
-    # A log that was never synced may also be found damaged, and that is no less of a finding.
+    # A log that was never synced may also be found damaged, and that is not less of a finding.
     with pytest.raises((Broken, DamageError)):
         for number in range(40):
             World(seed + number).run(lives=8)

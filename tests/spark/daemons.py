@@ -19,7 +19,7 @@ _SPARK = Path(pyspark.__file__).parent / "bin"
 
 
 def without_topics(folder: Path) -> str:
-    """A folder for PYTHONPATH that hides this package from whoever has it: the code must come with the job."""
+    """A folder for PYTHONPATH that hides this package from the caller that has it: the code must come with the job."""
     package = folder / "hidden" / "topics"
     package.mkdir(parents=True, exist_ok=True)
     (package / "__init__.py").write_text('raise ImportError("the code must come with the job")\n')
@@ -34,7 +34,7 @@ def install(folder: Path) -> None:
 
 
 class Daemon:
-    """A process of Spark whose log tells when it is ready."""
+    """A process of Spark whose log reports when it is ready."""
 
     def __init__(
         self, folder: Path, name: str, program: str, *arguments: str, within: Sequence[str] = (), **env: str

@@ -22,7 +22,7 @@ print(json.dumps([list(row) for row in table.collect()]))
 
 
 def bring_spark() -> Path:
-    """Where that Spark is, in a folder of its own beside the packages."""
+    """Where that Spark is, in its own folder beside the packages."""
     home = Path(sys.prefix) / f"spark-{SPARK}"
     if not (home / "pyspark" / "jars").is_dir():
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(home), f"pyspark=={SPARK}"]

@@ -1,4 +1,4 @@
-"""The same jobs on a cluster: a master and a worker in processes of their own, started from the pip package."""
+"""The same jobs on a cluster: a master and a worker in their own processes, started from the pip package."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 
 def run(code: str, tmp_path: Path, cluster: str, *arguments: str, **env: str) -> str:
-    """Runs a driver in a process of its own."""
+    """Runs a driver in its own process."""
     done = driven(code, tmp_path, cluster, *arguments, **env)
     assert done.returncode == 0, last_words(done.stderr)
     return done.stdout

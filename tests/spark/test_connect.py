@@ -1,6 +1,6 @@
-"""The same jobs through Spark Connect: a server in a process of its own that has nothing of this package.
+"""The same jobs through Spark Connect: a server in its own process that has nothing of this package.
 
-The client is a process of its own, too, because a process with an embedded Spark cannot be a client of another one.
+The client is its own process, too, because a process with an embedded Spark cannot be a client of another one.
 """
 
 import json

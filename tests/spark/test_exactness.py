@@ -90,7 +90,7 @@ def test_a_replayed_batch_of_a_stream_never_returns_records_of_a_later_topic(
     assert rows(lenient, lenient.partitions(end, after)) == [("orders", seq) for seq in range(1, 61)]
 
 
-# Topics that are not there, and streams with names of their own
+# Topics that are not there, and streams with their own names
 
 
 def test_a_topic_that_is_not_there_is_an_error_unless_it_may_be_missing(access: dict[str, str], client: Client) -> None:

@@ -1,6 +1,6 @@
 """Whatever goes wrong while families are built, appends are acknowledged and searches find what a plain filter does.
 
-Each test is a server with its own pipeline in processes of its own: killed, out of memory, and without room.
+Each test is a server with its own pipeline in its own processes: killed, out of memory, and without room.
 """
 
 import os
@@ -192,7 +192,7 @@ def may_mount() -> bool:
 
 @pytest.mark.skipif(not may_mount(), reason="nobody may mount a disk of its own here")
 def test_a_build_without_room_publishes_nothing_and_is_done_when_there_is_some(tmp_path: Path) -> None:
-    """The families are on a disk of their own, with room for a part of a companion."""
+    """The families are on their own disk, with room for a part of a companion."""
     data = tmp_path / "data"
     with LiveServer(tmp_path, ("-c", _ON_A_SMALL_DISK), **_SETTINGS) as server:
         seen = Path(f"/proc/{server.pid}/root{data}")

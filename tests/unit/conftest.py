@@ -42,7 +42,7 @@ def open_engine(
     progress: Callable[[float], None] = lambda done: None,
     **options: object,
 ) -> Engine:
-    """An engine on a fake disk. A `boot_id` other than the last one's says that the machine restarted in between."""
+    """An engine on a fake disk. A `boot_id` other than the last one's states that the machine restarted in between."""
     settings = {"data_dir": "data", "wal_shards": 1, "wal_file_bytes": 65_536, "disk_reserve_seqs": 256, **options}
     return Engine.recover(
         disk if disk is not None else FakeDisk(),

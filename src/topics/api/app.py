@@ -453,7 +453,7 @@ class Api:
         if not route.large_body:
             limit = min(limit, route.body_bytes_max)
         head.takes_large = route.large_body
-        # A token in the query ends some time, which nothing tells of.
+        # A token in the query ends some time, which nothing reports.
         passing = match.version is None  # type: ignore[attr-defined]
         return OneRequest(limit) if passing else limit
 

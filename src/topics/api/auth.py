@@ -219,7 +219,7 @@ class Tokens:
         return key
 
     def _tag(self, key: Key) -> bytes:
-        # Not the digest itself: whoever holds a token shall not be able to try secrets against it.
+        # Not the digest itself: a caller that holds a token shall not be able to try secrets against it.
         return hmac.digest(self._secret, b"key" + key.digest, "sha256")[:_TAG_BYTES]
 
     def _mark(self, said: bytes) -> bytes:

@@ -256,6 +256,6 @@ def _speaks_v1(path: str) -> bool:
 
 def _render_v1(status: int, code: str, message: str, detail: dict[str, object]) -> bytes:
     word = code if code in _OWN_WORDS else V1_CODE_BY_STATUS.get(status, code)
-    # An error that has a reason of its own is told apart by it already.
+    # An error that has its own reason is told apart by it already.
     reported = detail if word == code or "reason" in detail else {**detail, "reason": code}
     return _encode(ErrorAnswer(error=ErrorBody(code=word, message=message, detail=reported or None)))

@@ -199,7 +199,7 @@ class OpsHandlers:
                 status="read_only" if api.engine.read_only_shards else "ready",
                 wal_replay_complete=True,
                 topics=api.engine.topic_count,
-                # It can be read, whatever became of the disk: whoever balances load must not take all of it away.
+                # It can be read, whatever became of the disk: a caller that balances load must not take all of it away.
                 read_only_shards=api.engine.read_only_shards,
                 disk_full=api.engine.disk_full,
                 backup_lag_ms=api.engine.backups.lag_ms,

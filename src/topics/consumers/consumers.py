@@ -183,7 +183,7 @@ class Consumers:
         if not moved and seq != known.seq and name not in consumers.staged:
             done(ConsumerCommitted(self._describe(topic, known), False))
             return
-        # A repeated commit is logged again: it says that the consumer is alive, and when.
+        # A repeated commit is logged again: it states that the consumer is alive, and when.
         mark = msgspec.structs.replace(
             known,
             seq=seq if moved else known.seq,

@@ -164,8 +164,7 @@ class Appender:
         nothing may refuse them. All of one tick are decoded, checked and logged together, and `source` answers them.
 
         False where they are to be handled one by one now: then nothing happened, and `append` is the way for what each
-        of them brings. `streams` says that they are requests of the streams protocol, which may name topics that others
-        may not.
+        of them brings. `streams` marks requests of the streams protocol, which may name topics that others may not.
         """
         # Resident topics only: nothing is looked up more often, and `append` loads the others.
         topic = self._core.directory.resident.get(name)
@@ -487,7 +486,7 @@ def stage_block(
     ts = written if given_ts is None else given_ts
     preencoded = records.preencoded if isinstance(records, Preencoded) else None
     if preencoded is not None and given_ts is None:
-        # It is a moment old, and what it says of the time can stay.
+        # It is a moment old, and its times can stay.
         ts = preencoded.ts
     if ts < topic.staged_ts:
         ts = topic.staged_ts

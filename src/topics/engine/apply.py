@@ -200,7 +200,7 @@ class Applier:
         self.appended: Event[Topic] = Event()
         """A block was published (`engine.sealing`, `search.service.index_feed`)."""
         self.kept: Event[Topic] = Event()
-        """What a topic keeps in memory changed (`engine.quotas`)."""
+        """The memory kept by a topic changed (`engine.quotas`)."""
         self.cut_due: Event[Topic] = Event()
         """A topic's tail has to become segments (`engine.sealing`)."""
         self.deleted: Event[Topic, int, list[SeqRange]] = Event()
@@ -354,8 +354,8 @@ class Applier:
         self._retention.expired_below(topic, floor)
 
     def gap(self, topic: Topic, first: int, last: int, reason: LossReason | None, existed: int = -1) -> None:
-        """Leaves a range of seqs empty for ever; with a reason, whoever reads across it is told. `existed` of them are
-        known to have been records; -1 says all."""
+        """Leaves a range of seqs empty for ever; with a reason, a caller that reads across it is told. `existed` of
+        them are known to have been records; -1 means all."""
         if last > topic.head:
             topic.head = last
         if reason is not None:

@@ -92,7 +92,7 @@ class InlineRunner:
 
 
 class LoopRunner:
-    """Runs jobs on the loop, one after the other; a subclass says where their `OffLoop` parts are run."""
+    """Runs jobs on the loop, one after the other; a subclass states where their `OffLoop` parts are run."""
 
     def __init__(self) -> None:
         self._waiting: deque[Job] = deque()
@@ -133,7 +133,7 @@ class LoopRunner:
 
 
 class ThreadRunner(LoopRunner):
-    """Runs the `OffLoop` parts on a thread of its own."""
+    """Runs the `OffLoop` parts on its own thread."""
 
     def __init__(self, name: str, wake: Callable[[Callable[[], None]], object]) -> None:
         super().__init__()

@@ -240,7 +240,7 @@ class Admission:
                 return
 
     def close(self) -> None:
-        """The engine takes nothing new; whoever still waits was not accepted yet."""
+        """The engine takes nothing new; a caller that still waits was not accepted yet."""
         while self._parked:
             self._unpark().done(ShuttingDownError())
 

@@ -22,7 +22,7 @@ changed since are paged out.
 Keeps the catalog: one entry for each topic with sealed records, rewritten as a whole at each checkpoint.
 
 Entries stay encoded between checkpoints, since most topics do not change between two of them. They are made from the
-states that the snapshot holds, off the loop, so that the two cannot tell different things.
+states that the snapshot holds, off the loop, so that the two cannot differ.
 """
 
 import logging
@@ -236,7 +236,7 @@ class ChainWeight:
         return sum(self.sizes) > 2 * self.live_bytes
 
     def found(self, size: int, reported: int, live: int) -> None:
-        """A snapshot, older than those before, tells of so many topics, of some as the first."""
+        """A snapshot, older than those before, reports so many topics, of some as the first."""
         self.sizes.insert(0, size)
         self.live_bytes += size * live // reported if reported else 0
         self.live_topics += live
@@ -246,7 +246,7 @@ class ChainWeight:
 
     def added(self, kept: int, size: int, new_bytes: int, new: int, dropped: int) -> None:
         """Behind the first `kept` snapshots there is one of `size`, which has `new_bytes` about `new` topics; so many
-        others are no more. It is assumed to have as much of known topics as before."""
+        others no longer exist. It is assumed to have as much of known topics as before."""
         if self.live_topics:
             self.live_bytes -= self.live_bytes * min(dropped, self.live_topics) // self.live_topics
         self.sizes[kept:] = [size]
@@ -441,7 +441,7 @@ class Checkpointer:
         unsynced = [s for s in topic.segments if not s.synced]
         for segment in unsynced:
             segment.named = True
-        # Above a head that the snapshot has, whoever recovers adds the reserve.
+        # Above a head that the snapshot has, a caller that recovers adds the reserve.
         ceiling = topic.ceiling if topic.staged_head > topic.head else 0
         entry = self._core.pager.entry(topic) if self._core.pager.indexed else None
         state = encode_topic(topic_state(topic, ceiling, tail, self._core.features.save(topic)))
@@ -460,8 +460,8 @@ class Checkpointer:
         """Steps 1 and 2; off the loop."""
         store = self._core.store
         for capture in self._captures:
-            # Also those of topics that are deleted by now: what the log says of one before that is gone through by a
-            # start, over the segments that the snapshot names.
+            # Also those of topics that are deleted by now: a start replays the log of an earlier topic of the name over
+            # the segments that the snapshot names.
             for segment in capture.unsynced:
                 store.sync(SegmentKey(capture.topic.id, segment.first_seq))
             if capture.unsynced:
@@ -495,7 +495,7 @@ class Checkpointer:
                 segment.synced = True
             topic = capture.topic
             if needs_ceiling(topic.config.durability):
-                # The snapshot has the head it had then: whoever recovers from it adds the reserve.
+                # The snapshot has the head it had then: a caller that recovers from it adds the reserve.
                 topic.ceiling = max(topic.ceiling, capture.head + self._core.reserve)
                 topic.ceiling_staged = max(topic.ceiling_staged, topic.ceiling)
             if topic.unlogged and topic.config.durability.logged and all(s.synced for s in topic.segments):

@@ -164,7 +164,7 @@ class Coalescer:
             if not shard.coalesces:
                 return False
         if key is not None:
-            # One lookup tells of keys that are known, on their way, or of this tick.
+            # One lookup reports keys that are known, on their way, or of this tick.
             by_key = group.by_key or group.begin_keys(self._core.limits.max_idempotency_keys)
             if by_key is None or key in by_key:
                 return False
@@ -190,14 +190,14 @@ class Coalescer:
             return
         keyed = group.keyed if group.places else None
         if keyed is not None and len(requests) == 1:
-            # A block of one record has no places to tell apart: it is a batch like any other with a key.
+            # A block of one record has no places to distinguish: it is a batch like any other with a key.
             (keyed.keys,) = group.places
         batch, answered = Batch(records=group.records), partial(_answer_each, requests)
         self._stage(topic, batch, answered, callers=len(requests), keyed=keyed)
 
 
 def _answer_each(dones: list[AppendDone], outcome: AppendResult | TopicsError) -> None:
-    """Tells each callback the outcome of its own record of the block."""
+    """Calls each callback with the outcome of its record of the block."""
     reported = outcome
     for number, done in enumerate(dones):
         if isinstance(outcome, AppendResult):

@@ -189,7 +189,7 @@ class EngineCore(EngineEvents):
         """Long work on the loop, in units (`system.fair_scheduler`)."""
         self.detach_routers: Callable[[Topic], list[str]] = lambda topic: []
         """Removes the routers of a deleted topic and returns their names, sorted; `routers` sets it."""
-        # Quiet while no seqs are given out, not yet or not any more: a snapshot says so (`engine.recovery`).
+        # Quiet while no seqs are given out, not yet or not any more: a snapshot reports this (`engine.recovery`).
         self.closed, self.quiet = False, True
         self.held_sources: set[Topic] = set()
         """Topics that take no appends until their routers have made most copies of what they have (`routers.pump`)."""
@@ -249,13 +249,13 @@ class EngineCore(EngineEvents):
 
     @property
     def used_bytes(self) -> int:
-        """Bytes counted against the quota: live records and records in flight, without system streams, which have caps
-        of their own."""
+        """Bytes counted against the quota: live records and records in flight, without system streams, which have their
+        own caps."""
         own = [topic.live_bytes for name in SYSTEM_STREAMS if (topic := self.directory.find(name)) is not None]
         return self.total_bytes + self.staged_bytes - sum(own)
 
     def next_numbers(self, name: str, ts: int | None = None) -> tuple[int, int]:
-        """The seq and the ts that a batch for a topic would get now, for whoever prepares one with that ts."""
+        """The seq and the ts that a batch for a topic would get now, for a caller that prepares one with that ts."""
         topic = self.directory.find(name)
         ts = self.wall() if ts is None else ts
         return (1, ts) if topic is None else (topic.staged_head + 1, max(ts, topic.staged_ts))
@@ -299,11 +299,12 @@ class EngineCore(EngineEvents):
         self.names.add(name)
 
     def remove_routers(self, topic: Topic) -> list[str]:
-        """Removes the routers that had a topic, which is no more for others, as source or destination; their names."""
+        """Removes the routers that had a topic, which no longer exists for others, as source or destination; their
+        names."""
         return self.detach_routers(topic)
 
     def remove_topic(self, topic: Topic) -> None:
-        # For good: whoever still holds it sees by its rules that it is not to be taken for granted.
+        # For good: a caller that still holds it sees by its rules that it may be stale.
         topic.closing = True
         del self.topics[topic.id]
         self.pager.forget(topic.id)
@@ -381,7 +382,7 @@ class EngineCore(EngineEvents):
             self.path.note(topic, FrameKind.EVICT, encode_evict(topic.evict_floor, expired=True))
 
     def wake(self, topic: Topic) -> None:
-        """Remembers to tell whoever waits on a topic, once however many changes there are until its turn comes."""
+        """Schedules one notification of the waiters of a topic, however many changes there are until its turn."""
         if topic.waiters:
             self.scheduler.add(topic)
 

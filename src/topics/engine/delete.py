@@ -1,10 +1,10 @@
 """Deleting records. A delete waits for as much as an append to the same topic does, and is one moment for readers.
 
-A delete by tag may concern a million records that lie apart. What takes long is done before anybody sees anything of
-it: run by run, off the loop, its records are looked up and weighed (`engine.apply.Marks`). Then it is one frame
-in the log and, once that is committed, one short turn of the loop that puts new flags in the place of the old ones. A
-crash leaves all of it or nothing. It concerns the records that were there when it was asked for: later ones are above
-its bound, and those that something else removed meanwhile are not counted.
+A delete by tag may concern a million records that lie apart. Slow work is done before the delete becomes visible: run
+by run, off the loop, its records are looked up and weighed (`engine.apply.Marks`). Then it is one frame in the log and,
+once that is committed, one short turn of the loop that puts new flags in the place of the old ones. A crash leaves all
+of it or nothing. It concerns the records that were there when it was asked for: later ones are above its bound, and
+those that something else removed meanwhile are not counted.
 """
 
 from array import array
@@ -68,7 +68,7 @@ class Delete(LogOperation):
 
 
 def delete_frames(core: EngineCore, topic: Topic, before_seq: int, ranges: list[SeqRange]) -> list[FrameDraft]:
-    """What is logged of a delete: nothing where a replay has nothing of the topic."""
+    """The log frames of a delete: nothing where a replay has nothing of the topic."""
     if not core.path.logs_removals(topic):
         return []
     return [(FrameKind.DELETE, encode_delete(before_seq, ranges), b"")]
@@ -162,7 +162,7 @@ class LongDelete:
         self._done = done
         self._runs: list[Run] = []
         self._ranges: list[SeqRange] = []
-        """Those in the tail."""
+        """The deleted seqs of the tail."""
         self._marks: list[Marks] = []
         self._steps = self._work()
         self._running = False

@@ -1,14 +1,14 @@
 """Delete export: remembers deletes from sealed segments until the archive has applied them.
 
-A delete marks a record in its segment's flags, which whoever reads the segment later sees. But a segment whose last
-record was deleted is removed, and one that a delete by seq passed over has no flags for it: an archive that copied the
-records before would keep them for ever. So where there is an archive, each topic keeps the ranges that were deleted on
-purpose, the catalog tells them, and they are forgotten once the archive has said, in a file of its own, that it has
+A delete marks a record in its segment's flags, which a caller that reads the segment later sees. But a segment whose
+last record was deleted is removed, and one that a delete by seq passed over has no flags for it: an archive that copied
+the records before would keep them for ever. So where there is an archive, each topic keeps the ranges that were deleted
+on purpose and the catalog lists them. They are forgotten once the archive has reported, in a separate file, that it has
 applied every catalog up to theirs. Evictions by cap or time are not kept here: the archive may outlive the log.
 
-While no pipeline runs nothing is forgotten. To tell more than was deleted would take records out of the archive for
-good, also those that are nowhere else any more, and to tell less would keep what somebody wanted gone. So what is kept
-then grows with the deletes (docs/decisions/0047), and three things keep it small:
+While no pipeline runs nothing is forgotten. A range that is too large would remove records from the archive for good,
+also those that exist nowhere else, and one that is too small would keep deleted data. So what is kept then grows with
+the deletes (docs/decisions/0047), and three things keep it small:
 
 * Ranges are kept encoded, in at most `EXPORTED_MAX` lists: of all neighbours but the newest, the smallest two are
   joined when there is one more.
@@ -61,7 +61,7 @@ class TopicDeletes:
 
 
 class DeleteExport:
-    """Implements `engine.features.Feature`; it has no frames of its own, because the log's DELETE says it all."""
+    """Implements `engine.features.Feature`; it has no frames, because the log's DELETE is sufficient."""
 
     name = REMOVALS_PART
     kinds: frozenset[FrameKind] = frozenset()

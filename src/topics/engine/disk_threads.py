@@ -1,6 +1,6 @@
 """Disk threads: the executors that do file work while the event loop serves requests, and their stand-ins for tests.
 
-A simulation passes workers of its own, which do the same work at moments that a seed decides.
+A simulation passes its own workers, which do the same work at moments that a seed decides.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Workers(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends the readers; runners and committers are closed by whoever got them."""
+        """Ends the readers; runners and committers are closed by the caller that got them."""
         ...
 
 

@@ -87,7 +87,7 @@ class TopicInfo(msgspec.Struct, frozen=True):
     last_write_ts: int | None
     last_read_ts: int | None
     queue: QueueCounters | None = None
-    """Job counters; None for a topic that is no queue."""
+    """Job counters; None for a topic that is not a queue."""
     content_type: str | None = None
     """The content type of a topic that was used as a stream."""
 
@@ -614,7 +614,7 @@ class Engine(EngineView):
         return lambda: topic.cancel_notify(woken)
 
     def when_durable(self, topic: Topic, done: Callable[[int], None]) -> None:
-        """Tells the topic's head as it is now, once everything up to it is on the disk; it may do so before it returns.
+        """Reports the topic's current head once everything up to it is on the disk; it may do so before it returns.
 
         A class that is never written has nothing to wait for. Where the disk fails, `done` is never called: nothing
         becomes durable any more.

@@ -1,9 +1,9 @@
 """Features: frame kinds and topic state that queues, routers, streams and transactions add to the log.
 
-A feature (queues, routers, streams) owns frame kinds of its own and a part of the topic's state. The log, the
-checkpoints and recovery know none of them by name: they find the feature by the kind of a frame or by the name of a
-part, and it does the rest. So each stays in its own modules, and the promise is kept in one place: what a frame did
-when it was logged, `replay` does again.
+A feature (queues, routers, streams) owns frame kinds and a part of the topic's state. The log, the checkpoints and
+recovery know none of them by name: they find the feature by the kind of a frame or by the name of a part, and it does
+the rest. So each stays in its own modules, and the promise is kept in one place: what a frame did when it was logged,
+`replay` does again.
 
 The block inside a frame of any kind that carries one.
 
@@ -35,7 +35,7 @@ class Rebuild(Protocol):
         ...
 
     def lose(self, topic: Topic, first: int, last: int) -> None:
-        """Tells seqs whose records cannot be made again."""
+        """Reports seqs whose records cannot be made again."""
         ...
 
 
@@ -156,7 +156,7 @@ BLOCK_KINDS = frozenset(
 
 
 def block_in(kind: FrameKind, body: memoryview) -> memoryview | None:
-    """The block that a frame carries, whatever else it says; None when it carries none."""
+    """The block that a frame carries beside its other fields; None when it carries none."""
     if kind is FrameKind.APPEND:
         return body
     if kind is FrameKind.ARRIVAL:

@@ -63,7 +63,7 @@ def missing_near(core: EngineCore) -> list[Finding]:
 
 
 def topics_in_store(core: EngineCore, fs: FileSystem) -> list[str]:
-    """The folders of topics in the store; none when it cannot be asked by a server that has topics of its own."""
+    """The folders of topics in the store; none when it cannot be asked by a server that has its own topics."""
     try:
         return [name for name in fs.list_dir(core.layout.topics(cold=True)) if topic_id_of(name) is not None]
     except FileNotFoundError:
@@ -81,7 +81,7 @@ def folder_in_place(fs: FileSystem, layout: Layout, lock: FolderLock) -> bool:
     try:
         return lock.in_place() and fs.exists(layout.wal) and fs.exists(layout.meta)
     except OSError:
-        # A disk that cannot be read says nothing about the folder.
+        # A disk that cannot be read has no information about the folder.
         return True
 
 
@@ -185,7 +185,7 @@ class Housekeeper:
         retry: Callable[[], None] = lambda: None,
         in_place: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`in_place` says whether the data folder is where it was at the start."""
+        """`in_place` states whether the data folder is where it was at the start."""
         self._in_place = in_place
         self._core = core
         self._sealer = sealer
@@ -193,7 +193,7 @@ class Housekeeper:
         self._sweeper = sweeper
         self._run_job = run_job
         self._retry = retry
-        """Lets routers try again that are held up by something that says nothing when it is over."""
+        """Lets routers try again whose obstacle does not report its end."""
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._last_checkpoint = core.steady()
@@ -337,7 +337,7 @@ class Housekeeper:
         now = core.steady()
         # On a full disk every delete waits for the checkpoint that removes files.
         interval_ms = core.options.snapshot_interval_ms if core.room.short is None else 0
-        # Sealing and moves to the cold tier log nothing, but whoever reads the files waits for a catalog that tells.
+        # Sealing and moves to the cold tier log nothing, but readers of the files wait for a catalog that reports them.
         changed = logged > 0 or any(core.dirty)
         old = changed and now - self._last_checkpoint >= interval_ms
         many = logged >= core.options.snapshot_wal_bytes or (

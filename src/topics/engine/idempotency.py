@@ -6,7 +6,7 @@ being encoded as if it were the first: with the seqs and the ts of then, the sam
 has to be logged for it, and a replay comes to the same hashes.
 
 A key is here from the moment that it is taken: it waits for the end of the tick, is on its way, or is known. So one
-look tells whether it is new. Keys are forgotten when their window has passed. They are kept block by block, because
+look reports whether it is new. Keys are forgotten when their window has passed. They are kept block by block, because
 thousands of them may come in a second and all of a block are of the same age.
 """
 
@@ -75,7 +75,7 @@ class KeyedBlock:
         return KeyedState(self.first_seq, self.count, self.ts, self.keys, self.digests, written, self.of_data)
 
     def stands_for(self, block: "Block", plain: PlainRecords | None = None) -> Self:
-        """Says what was written under the keys; `plain` is the data of the block, for whoever still has it."""
+        """Records the result under the keys; `plain` is the data of the block, for a caller that still has it."""
         keys = self.keys
         self.first_seq, self.ts, self.written = block.first_seq, block.ts, block.written
         if isinstance(keys, str):

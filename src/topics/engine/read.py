@@ -594,7 +594,7 @@ def join(topic: Topic, reader: RunReader) -> None:
 
 
 def anything_live(topic: Topic, reader: RunReader, first: int, last: int) -> bool:
-    """Whether any record from one seq to another is live, as far as anybody can tell."""
+    """Whether any record from one seq to another is live, as far as is known."""
     seq = max(first, topic.earliest)
     while seq <= last and (run := topic.run_from(seq)) is not None and run.first_seq <= last:
         lo, hi = max(seq - run.first_seq, 0), min(last + 1 - run.first_seq, run.count)
@@ -619,7 +619,7 @@ def removed_count(topic: Topic) -> int:
     """How many seqs stand for nothing any more: deleted, acknowledged, taken by a cap or by time, or lost.
 
     It is 0 while nothing is gone, and never the same before and after something went. Of a source everything counts,
-    whether it is inherited or not: this tells that something changed, not what.
+    whether it is inherited or not: this reports that something changed, not what.
     """
     gone, origin = topic.head - topic.live_count, topic.origin
     if origin is not None:

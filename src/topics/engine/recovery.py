@@ -449,7 +449,7 @@ class Recovery:
         self._leave_out(topic)
 
     def _leave_out(self, topic: Topic) -> None:
-        """A topic is no more; where the checkpoint at the end adds to the snapshots, it has to say so."""
+        """A topic was deleted; where the checkpoint at the end adds to the snapshots, it has to record this."""
         core = self._core
         del core.topics[topic.id]
         if topic.id in core.pager.places.by_id:

@@ -7,8 +7,8 @@ then, so the object has their frames. They are answered once that object and all
 Operations are published before they are in the storage on purpose: a checkpoint, and with it every backup, needs a
 state that is that of the log, whether or not the storage can be reached.
 
-Whoever waits longer than `remote_timeout_ms` is told that the outcome is open: the operation is on the local disk and
-readable, and nobody knows whether it would outlive the machine. While the storage fails, new ones are refused.
+A caller that waits longer than `remote_timeout_ms` is told that the outcome is open: the operation is on the local disk
+and readable, and nobody knows whether it would outlive the machine. While the storage fails, new ones are refused.
 """
 
 from collections import deque
@@ -61,7 +61,7 @@ class RemoteAcks:
         self.used = False
         """Whether anybody waited since the start."""
         self._next: list[HeldAck] = []
-        """Those that the next object covers."""
+        """Waiters that the next object covers."""
         self._order: deque[HeldAck] = deque()
         """All of them, the oldest first."""
 
@@ -94,7 +94,7 @@ class RemoteAcks:
         return bool(self._next)
 
     def take(self) -> list[HeldAck]:
-        """Those whom an object that is begun now will cover."""
+        """Waiters that an object which begins now will cover."""
         taken, self._next = self._next, []
         return taken
 

@@ -5,8 +5,8 @@ live records. Because the two are separate, a tombstone always means that a read
 evicted in seq order, whole runs at a time where possible; the files of a run are removed when none of its records is
 live.
 
-A topic with `retain_for_consumers` keeps the records behind its slowest consumer, up to so many bytes in all. What it
-keeps depends only on its own log, so a replay evicts the same.
+A topic with `retain_for_consumers` keeps the records behind its slowest consumer, up to so many bytes in all. The
+retained records depend only on its log, so a replay evicts the same.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -121,7 +121,7 @@ class Retention:
             self.evict(topic, self._held(topic, upto), expired=False)
 
     def evict(self, topic: Topic, upto: int, expired: bool) -> bool:
-        """Everything live below `upto` is lost; the floors say so. True when there was anything."""
+        """Everything live below `upto` is lost; the floors show it. True when there was anything."""
         removed, last = self.remove_front(topic, upto)
         if removed:
             self._raise_floors(topic, last + 1, expired)
@@ -281,7 +281,7 @@ class Retention:
             try:
                 expired = self._reader.written_before(topic.id, run, deadline)
             except UNREADABLE:
-                # Its newest record is young enough, and nobody can tell about the others.
+                # Its newest record is young enough, and the ages of the others are unknown.
                 expired = 0
             if expired < run.count:
                 return run.first_seq + expired

@@ -7,10 +7,10 @@ it; a change of its band may cost one more. On top of that waiting itself lifts 
 
 A tick of the loop does a bounded amount of this work and then lets the loop look at its sockets.
 
-Under pressure (`engine.backpressure`) two things change. Rounds keep a distance, so that several changes of a
-topic become one delivery; the highest band is exempt. And the lowest band, priorities below zero, is put off: until the
+Under pressure (`engine.backpressure`) two things change. Rounds keep a distance, so that several changes of a topic
+become one delivery; the highest band is exempt. And the lowest band, priorities below zero, is put off: until the
 pressure is gone, or until age has lifted its topics out of it, which takes ten seconds at most. Nothing is ever
-dropped: a topic that waits longer has more to tell, once.
+dropped: a topic that waits longer has more to report, once.
 """
 
 import heapq
@@ -149,7 +149,7 @@ def band_of(priority: int) -> int:
 
 class Scheduler:
     """`defer` runs a function later in this tick of the loop, `later` after some seconds. Without a loop there are no
-    timers, and whoever moves the clock calls `run`.
+    timers, and a caller that moves the clock calls `run`.
     """
 
     def __init__(self, now_ms: Callable[[], int], seconds: Callable[[], float], defer: Callable[[Run], object]) -> None:
@@ -261,7 +261,7 @@ class Scheduler:
 
     def _serve_fresh(self) -> None:
         """Serves those that came during this tick, in rounds as ever. Mostly there is time for all of them, and then
-        nobody needs a place; whoever is left gets one."""
+        nobody needs a place; any other caller gets one."""
         fresh, self._fresh = self._fresh, []
         if len(fresh) > 1:
             fresh = self._in_rounds(fresh)
@@ -325,7 +325,7 @@ class Scheduler:
         self._go_on(gated)
 
     def _serve(self, topic: Topic, waited_ms: int) -> int:
-        """Tells everyone who watches a topic; how many that were."""
+        """Notifies everyone who watches a topic; how many that were."""
         del self._waiting[topic]
         waiters, topic.waiters = topic.waiters, None
         if not waiters:

@@ -166,7 +166,7 @@ class Sealer:
                     break
                 self._written(topic, segment)
                 segment.blocks = None
-                # It holds nothing new, but whoever looks at how a stream is kept is to see it.
+                # It holds nothing new, but a caller that looks at how a stream is kept is to see it.
                 self._core.wake(topic)
             # A segment nobody wants any more keeps its blocks: a read planned before may still come for them.
             self._waiting.popleft()

@@ -29,7 +29,7 @@ class ShardStats(msgspec.Struct, frozen=True, kw_only=True):
     queue_depth_peak: int
     submit_full_total: int
     read_only: bool
-    """Whether it takes no writes, for now or for good; then `read_only_cause` says why."""
+    """Whether it takes no writes, for now or for good; then `read_only_cause` has the reason."""
     read_only_cause: str
     fsync_latency_us: list[tuple[int, int]]
     """Cumulative counts by bound, in microseconds."""
@@ -49,7 +49,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     system_bytes_live: int
     tail_bytes: int
     memory_kept_bytes: int
-    """What counts against `max_memory_bytes` (`engine.quotas.KeptMemory`)."""
+    """Bytes that count against `max_memory_bytes` (`engine.quotas.KeptMemory`)."""
     """Payload and index of unsealed records held in memory."""
     seal_backlog_bytes: int
     seal_failures: int
@@ -92,7 +92,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     backup_lag_ms: int | None = None
     """None where none was taken since the start."""
     cold_store: StoreStats | None = None
-    """None where the cold tier is no object store."""
+    """None where the cold tier is not an object store."""
 
 
 def collect_stats(

@@ -61,7 +61,8 @@ class Block:
         self.first_seq = first_seq
         self.ts = ts
         self.written = ts if written is None else written
-        """When it was written, which its ts need not say; no later than what follows it was (`Applier.append`)."""
+        """The wall clock time of the write, which may differ from its ts. no later than what follows it was
+        (`Applier.append`)."""
         self.payload_bytes = self.live_bytes = payload_bytes
         self.count = self.live = len(rows) // ROW_BYTES
         self.base = base
@@ -125,7 +126,7 @@ class Segment:
         """See `SegmentState`; whatever of it is deleted."""
         self.blocks: list[Block] | None = None
         self.flags: bytearray | None = bytearray(state.flags) if state.flags else None
-        """Kept in memory only while it says more than the file does."""
+        """Kept in memory only while it has more information than the file."""
         self.flag_changes = 1 if state.flags else 0
         """Counts changes of the flags that the file has not seen."""
         self.synced = True
@@ -271,7 +272,7 @@ class RunReader:
         return sum([block.count for block in run.blocks if block.ts < ts])
 
     def written_before(self, topic_id: int, run: Run, deadline: int) -> int:
-        """How many records from the run's front were written before a moment, whatever their ts says."""
+        """How many records from the run's front were written before a moment, whatever their ts."""
         if isinstance(run, Block):
             return run.count if run.written < deadline else 0
         if run.last_written < deadline:
@@ -363,7 +364,7 @@ class Rules:
     )  # fmt: skip
 
     def __init__(self, config: TopicConfig, published: bool, created: bool, guarded: bool, closing: bool) -> None:
-        """`published` says that readers see this config as well; they do not while it is on its way."""
+        """`published` states that readers see this config as well; they do not while it is on its way."""
         durability = config.durability
         self.created = created
         self.guarded = guarded
@@ -388,8 +389,8 @@ class Rules:
             not self.rejects and created and not closing and durability.logged and not config.ttl_ms and published
             and not self.remote
         )  # fmt: skip
-        """Whether single records may share a block, where a guard has nothing to say about them. Each of class `remote`
-        is asked for by itself, since the backup storage may refuse it."""
+        """Whether single records may share a block, because no guard checks them. Each of class `remote` is asked for
+        by itself, since the backup storage may refuse it."""
         self.plain = self.shares and not guarded
         """Whether they may: nothing about the topic looks at each request by itself."""
         self.keyed = self.plain and config.idempotency_window_ms > 0
@@ -418,7 +419,7 @@ Records = Callable[[], Sequence[Record]]
 
 
 class Guard(Protocol):
-    """Has a say in what may be done to a topic that is more than a log."""
+    """Staged records of transactions belong to the user."""
 
     def check_append(self, topic: "Topic") -> None:
         """Raises where the topic takes no records, whichever way they come."""
@@ -426,7 +427,7 @@ class Guard(Protocol):
 
     def admit(self, topic: "Topic", records: Records, moved: bool, prepared: Any = None) -> Sequence[Record] | None:
         """The records as they are to be stored, None where that is as they are; raises where one of them is not what
-        the topic's are. `moved` says that they were written to another topic first."""
+        the topic's are. `moved` states that they were written to another topic first."""
         ...
 
     def indifferent(self, topic: "Topic", streams: bool) -> bool:
@@ -638,14 +639,14 @@ class Topic:
         self.tail_count = self.tail_bytes = 0
         """Records in the tail's blocks, and the memory these hold."""
         self.unlogged = False
-        """Holds records that a replay would not have, so it would evict less: what a cap takes is a decision of its own
+        """Holds records that a replay would not have, so it would evict less: what a cap takes is its own decision
         meanwhile, logged like any other."""
         self.evicting = False
         """Whether such a decision is on its way."""
         self.lost: list[LostRange] | None = None
         self.keys: KeyMemory | None = None
         self.kept_bytes = 0
-        """What it counts for in the memory budgets (`engine.quotas.KeptMemory`)."""
+        """Its size in the memory budgets (`engine.quotas.KeptMemory`)."""
         self.coalesced: Any = None
         """Single records that wait for the end of the tick (`engine.coalesce`); None while there are none."""
         self.tags: object | None = None
@@ -751,7 +752,7 @@ class Topic:
             return segments[bisect_left(segments, seq, key=_last_seq)]
         if not tail:
             return None
-        # Where batches are as large as each other, the distance says the place; a queue looks up its jobs here.
+        # Where batches are equally large, the distance gives the place; a queue looks up its jobs here.
         first = tail[0]
         place = (seq - first.first_seq) // first.count
         if 0 <= place < len(tail) and 0 <= seq - (guess := tail[place]).first_seq < guess.count:

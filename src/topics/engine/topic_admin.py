@@ -105,8 +105,8 @@ class Controller:
             return
         if topic.guard is not None and topic.guard.hides(topic):
             raise StreamGoneError(name)
-        # A stream got its class from the server, not from whoever changes the rest of its config now: taking it away
-        # would weaken what the stream's own protocol promises.
+        # A stream got its class from the server, not from the caller that changes the rest of its config now: taking it
+        # away would weaken what the stream's own protocol promises.
         config = resolve_config(patch, name, topic.staged_config, keeps_durability=topic.guard is not None)
         if config == topic.staged_config and topic.created and not topic.sync_inflight:
             done(PutResult(name, False, config))

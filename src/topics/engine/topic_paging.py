@@ -6,14 +6,14 @@ whole, state and tail, so its object can go. Only the name, the id and the place
 place stays known while the topic is resident, so one that was only read is paged out again without writing anything.
 
 A topic is paged out only if it is idle: it is clean, nothing is staged or waited for, time does nothing to it, no
-feature keeps it in a structure of its own (`TopicPager.entry`, `Feature.may_page_out`), and no router writes to it: a
-list of topics shows what the sources have by then, and a peek of the snapshot would not.
+feature keeps it in its own structure (`TopicPager.entry`, `Feature.may_page_out`), and no router writes to it: a list
+of topics shows what the sources have by then, and a peek of the snapshot would not.
 
 Object identity: there is never more than one `Topic` for a topic. Some code keeps one across turns of the loop: feeds
 and long polls, deliveries in the scheduler, appends and deletes on their way, postponed appends of streams, reads on
 threads, routers (source and destination), transactions, dead letter moves, subscriptions, searches and index feeds,
-checkpoint captures, sealing and relocation jobs. None of them has to say so. The pager keeps a weak reference to each
-object that it paged out, an identity map, and
+checkpoint captures, sealing and relocation jobs. None of them has to report it. The pager keeps a weak reference to
+each object that it paged out, an identity map, and
 
 - `page_in` returns that object while anything still holds it;
 - its next use makes it resident again: `EngineCore.before_change`, `EngineCore.exists` and `Topic.notify_on_change`

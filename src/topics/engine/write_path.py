@@ -93,8 +93,8 @@ class HeldTopics:
         self.active = bool(self._lost)
 
     def give_up(self, error: TopicsError) -> None:
-        """Nobody can tell whether the commit is on the disk: nothing more is published for its topics until a restart
-        has looked."""
+        """It is unknown whether the commit is on the disk: nothing more is published for its topics until a restart has
+        looked."""
         self._lost.update(dict.fromkeys(self._topics, error))
         self._topics.clear()
         line, self._line = self._line, deque()
@@ -223,7 +223,7 @@ class LogOperation(Submission):
         self.apply(timing)
         engine.total_bytes += topic.live_bytes - before
         if engine.applier.overfull:
-            # Only now: a decision of its own must not lie within another.
+            # Only now: a decision must not begin within another one.
             self.path.bound_overfull()
         if topic.waiters and self.wakes:
             engine.wake(topic)
@@ -261,7 +261,7 @@ class LogOperation(Submission):
 
 
 class Change(LogOperation):
-    """A change of what a topic is besides its records; whoever decided it knows what it does and undoes."""
+    """A change of what a topic is besides its records; the caller knows its effect and undoes it."""
 
     __slots__ = ("_applied", "_failed")
 
@@ -359,7 +359,7 @@ class _Note(Submission):
             self._then()
 
     def failed(self, error: TopicsError) -> None:
-        """The shard says so itself; what is still wanted is noted again once it is well."""
+        """The shard reports it itself; what is still wanted is noted again once it is well."""
         self._undone()
 
 
@@ -406,7 +406,7 @@ class WritePath:
         """Raises unless the topic takes these records, as far as that is a matter of what they and it are. Otherwise
         the records as they are to be stored; None where that is as they are, which it is for most topics.
 
-        `moved` says that they were written to another topic first, which is where their tags are from. `prepared` is
+        `moved` states that they were written to another topic first, which is where their tags are from. `prepared` is
         what the guard made of them before (`Guard.postpones`).
         """
         guard = topic.guard
@@ -491,8 +491,8 @@ class WritePath:
     ) -> None:
         """Logs transactions of one shard in one write, and publishes them together.
 
-        `decides` says that it is the commit that others wait for (`engine.write_path`). `shared` are frames that
-        stand for several of the transactions, which then have none of their own.
+        `decides` states that it is the commit that others wait for (`engine.write_path`). `shared` are frames for
+        several of the transactions, which then have no separate ones.
         """
         shard = self.engine.shards[parts[0].topic.shard]
         pieces: list[bytes] = []
@@ -501,7 +501,7 @@ class WritePath:
         needs_sync = unlogged = False
         for part in parts:
             topic = part.topic
-            # Most of what routers copy has no frame of its own, and seqs below the ceiling.
+            # Most copies of routers have no separate frame, and seqs below the ceiling.
             sealed: Sequence[bytes] = ()
             if part.frames or topic.staged_head > topic.ceiling_staged or not topic.rules.logged:
                 sealed = self._seal(shard, part)

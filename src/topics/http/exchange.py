@@ -54,7 +54,7 @@ class Renderer:
     def __init__(self) -> None:
         self._second = -1
         self._date = b""
-        # Statuses without a body are never in here: whoever finds a prefix may add a length and a body.
+        # Statuses without a body are never in here: a caller that finds a prefix may add a length and a body.
         self.prefixes: dict[tuple[int, str], bytes] = {}
         self._bare: dict[int, bytes] = {}
         """Beginnings of answers without a content type: of those without a body, and what the others go on from."""
@@ -108,7 +108,7 @@ class Renderer:
 
 
 def connection_line(http_version: str, *, keep: bool) -> bytes:
-    """The Connection header, where it must say something: each version has its own default."""
+    """The Connection header, where it is needed: each version has its own default."""
     if http_version == "1.1":
         return b"" if keep else b"connection: close\r\n"
     return b"connection: keep-alive\r\n" if keep else b"connection: close\r\n"
@@ -171,7 +171,7 @@ def accepts_gzip(accept_encoding: str) -> bool:
 
 
 def _quality(parameters: str) -> float:
-    """The weight of a coding: 1 unless it says otherwise, 0 for what is no number from 0 to 1."""
+    """The weight of a coding: Default 1; 0 for a value that is not a number from 0 to 1."""
     name, _, value = parameters.partition("=")
     if not name.strip():
         return 1.0
@@ -198,7 +198,7 @@ class Channel(Protocol):
     gzip_min_bytes: int
     gzip_inline_bytes: int
     small_bytes: int
-    """Bodies shorter than this are never compressed, and the line that tells their length is made already."""
+    """Shorter bodies are never compressed, and the line with their length is prepared."""
 
     def deliver_plain(self, exchange: "Exchange", answer: bytes) -> None:
         """Sends a small answer in the usual form when the exchange's turn comes."""
@@ -221,7 +221,7 @@ class Channel(Protocol):
     def hand_over(self, exchange: "Exchange") -> Upgrade: ...
 
     def room(self, account: Account) -> int:
-        """How many bytes the answer may have, for whoever asks."""
+        """How many bytes the answer may have, for a caller that asks."""
         ...
 
     def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
@@ -236,9 +236,9 @@ class Channel(Protocol):
 class Exchange(msgspec.Struct, eq=False):
     """A complete request that wants one answer: `respond`, `start_stream` or `upgrade`, once, on the loop's thread.
 
-    When the client goes away first, `on_disconnect` tells, and an answer that still comes is dropped without a word. A
-    client that only closes its sending side counts as gone for those who asked to be told, as nothing tells it from
-    one that went away; it still gets the answers of the others.
+    When the client goes away first, `on_disconnect` is called, and a later answer is dropped silently. A client that
+    only closes its sending side counts as gone for those who asked to be told, as nothing distinguishes it from one
+    that went away; it still gets the answers of the others.
     """
 
     head: RequestHead
@@ -251,7 +251,7 @@ class Exchange(msgspec.Struct, eq=False):
     # Whether the connection may go on after the answer.
     keep: bool
     body: bytes = b""
-    # The body instead, where it is long and its head says that it is taken so.
+    # The body instead, where it is long and its head states that it is taken so.
     large_body: LargeBody | None = None
     # The bytes of the answer while earlier exchanges of the connection still wait for theirs.
     payload: tuple[bytes, ...] | None = None
@@ -387,7 +387,7 @@ class Exchange(msgspec.Struct, eq=False):
     def upgrade(self) -> Upgrade:
         """Takes the connection over for another protocol; HTTP has nothing to do with it any more.
 
-        Only for a request whose head says `upgrade`. Nothing is sent: the new owner writes the 101 itself.
+        Only for a request whose head contains `upgrade`. Nothing is sent: the new owner writes the 101 itself.
         """
         channel = self.channel
         if channel is None or self.answered or not self.head.upgrade:
@@ -407,7 +407,7 @@ class Exchange(msgspec.Struct, eq=False):
             callback()
 
     def lose(self) -> None:
-        """Tells that the client is gone. Called by the connection, any number of times.
+        """Reports that the client is gone. Called by the connection, any number of times.
 
         The request is executed nevertheless, once it was taken: its body may not be read yet."""
         self.channel = None
@@ -545,7 +545,7 @@ def _gzipped(answer: Answer, compressed: bytes) -> Answer:
 
 
 class OneRequest(int):
-    """A limit that holds for one request, and says nothing of the next one with the same head."""
+    """A limit that holds for one request, and has no information about the next one with the same head."""
 
 
 BatchHandler = Callable[[Sequence[Exchange], int], bool]
@@ -566,7 +566,7 @@ class Application(Protocol):
         """Decides on a request by its head alone, before its body: how many bytes the body may have once decoded, or
         the answer at once. Nothing is buffered for a request that is refused here.
 
-        One head may come for many requests: what it says may be kept in its `context`. The decision holds until
+        One head may come for many requests: its values may be kept in its `context`. The decision holds until
         `admission` is another object."""
         ...
 

@@ -85,8 +85,8 @@ def _text(value: bytes) -> str:
     return value.decode("latin-1").rstrip(" \t")
 
 
-# Refusals by the HTTP layer itself. The application turns each into a response of its own format
-# (`Application.refuse`); this is only the status, an error code and a sentence.
+# Refusals by the HTTP layer itself. The application turns each into its own response format (`Application.refuse`);
+# this is only the status, an error code and a sentence.
 
 
 class Fault(enum.Enum):
@@ -183,8 +183,8 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     # Bytes of one body, and of all bodies of a connection, that a client may send before they are acknowledged.
     http2_stream_window_bytes: int = MIB
     http2_window_bytes: int = 4 * MIB
-    # How many frames of a kind that makes work and says nothing may come at once, and how many more a second: resets,
-    # and everything else that is no request, body or answer (`http.h2.frames`).
+    # How many frames of a kind that makes work without content may come at once, and how many more a second: resets,
+    # and everything else that is not a request, body or answer (`http.h2.frames`).
     http2_resets: int = 200
     http2_resets_per_s: int = 20
     http2_idle_frames: int = 1000
@@ -352,7 +352,7 @@ def _without_authority(target: str) -> str:
 
 def can_drop_body(head: RequestHead, length: int | None, most: int) -> bool:
     """Whether the body of a refused request is simply read over. Not when the client may decide not to send it: then
-    nobody could tell the next request from the body."""
+    nobody could distinguish the next request from the body."""
     return length is not None and length <= most and head.keep_alive and "expect" not in head.headers
 
 

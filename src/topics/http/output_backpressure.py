@@ -55,7 +55,7 @@ class Meter:
         self.nbytes = nbytes
 
     def charge(self, account: Account) -> None:
-        """Says whom it belongs to."""
+        """Names the owner."""
         nbytes = self.nbytes
         self.set(0)
         self.account = account
@@ -66,7 +66,7 @@ class Sender(Protocol):
     """A connection that was given something to send."""
 
     def recount(self) -> None:
-        """Tells how much of it is unread."""
+        """Reports how much of it is unread."""
         ...
 
 
@@ -112,9 +112,9 @@ class Phase(enum.Enum):
 
     # Between two requests. The end is a quiet close.
     IDLE = enum.auto()
-    # Within a head; the number is the request's, so that dripping bytes are no progress.
+    # Within a head; the number is the request's, so that dripping bytes are not progress.
     HEAD = enum.auto()
-    # Within a body; the number is the bytes received, and a few more are no progress.
+    # Within a body; the number is the bytes received, and a few more are not progress.
     BODY = enum.auto()
     # The handler, or the order of the answers, has the turn: no limit.
     ANSWERING = enum.auto()
@@ -144,7 +144,7 @@ class Progress:
 
 
 def limit_s(phase: Phase, limits: HttpLimits, has_asked: bool) -> float:
-    """For how long a connection may be in one place. `has_asked` says that it has sent a request before."""
+    """For how long a connection may be in one place. `has_asked` states that it has sent a request before."""
     match phase:
         case Phase.CLOSING:
             return limits.linger_timeout_s

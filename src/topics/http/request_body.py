@@ -54,7 +54,7 @@ class Budget:
 
 
 class LargeBody:
-    """A body that is read in portions by whoever gets it. It counts in the budget until it is released."""
+    """A body that is read in portions by the caller that gets it. It counts in the budget until it is released."""
 
     __slots__ = ("_budget", "_taken", "view")
 
@@ -221,7 +221,7 @@ def open_body(
 ) -> Body:
     """The collector for a body; `length` is None for a chunked one. Raises `HttpError` for what cannot be taken.
 
-    `large` says that it may be given as a `LargeBody`, `free_bytes` how much of it is not counted in the budget."""
+    `large` states that it may be given as a `LargeBody`, `free_bytes` how much of it is not counted in the budget."""
     if length is not None and length > limit:
         raise too_large(limit)
     coding = encoding.strip().lower()

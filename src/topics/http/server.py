@@ -45,7 +45,7 @@ class HttpServer:
         return frozenset(self._server_state.connections)
 
     def sleep_while(self, busy: Callable[[], bool]) -> None:
-        """Somebody is at work on what was asked while `busy` says so, and the loop leaves the processor to them."""
+        """Another task works on a request while `busy` is true, and the loop leaves the processor to it."""
         self._server_state.spin.busy.append(busy)
 
     @property
@@ -59,7 +59,7 @@ class HttpServer:
         return self._server_state.budget.held_bytes
 
     def connection(self) -> Connection:
-        """The protocol of one more connection, for whoever brings its transport."""
+        """The protocol of one more connection, for a caller that brings its transport."""
         return Connection(self._server_state)
 
     async def start(self, host: str, port: int, certificate: Certificate | None = None) -> list[tuple[str, int]]:

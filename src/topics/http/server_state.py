@@ -43,8 +43,8 @@ Defer = Callable[[Run], object]
 
 
 class AdaptiveSpin:
-    """`defer` runs a function in the loop's next turn, which then does not sleep; `said` counts what clients say, in
-    whatever measure; `window_s` of 0 is never awake."""
+    """`defer` runs a function in the loop's next turn, which then does not sleep; `said` counts the input of clients,
+    in any measure; `window_s` of 0 is never awake."""
 
     __slots__ = ("_credit", "_defer", "_heard", "_last", "_looked", "_said", "_seconds", "_window_s", "busy", "polling")
 
@@ -61,10 +61,10 @@ class AdaptiveSpin:
         self.polling = window_s <= 0
         self._heard = 0
         self.busy: list[Callable[[], bool]] = []
-        """Each tells whether somebody else is at work on what was asked."""
+        """Each reports whether somebody else is at work on what was asked."""
 
     def rouse(self) -> None:
-        """A client was heard by a loop that is not awake. One that is finds out for itself."""
+        """A client was heard by a loop that is not awake. A connection finds out for itself."""
         now = self._seconds()
         soon, self._last = now - self._last < self._window_s, now
         self._learn(soon)
@@ -89,7 +89,7 @@ class AdaptiveSpin:
         turn_s, self._looked = now - self._looked, now
         said = self._said()
         if said != self._heard:
-            # The usual turn of a busy server. Whoever speaks is there to be heard, whoever else is at work.
+            # The usual turn of a busy server. A client that sends is served first, whatever else is in progress.
             self._heard = said
             self._last = now
             if self._credit < _CREDIT_MAX:
@@ -303,7 +303,7 @@ class Certificate:
 
     def reload(self) -> None:
         """Reads the files again, for connections that begin from now on. Raises `OSError`, and nothing has changed."""
-        # In a context of its own first: one that took a certificate without its key would serve nobody.
+        # In its own context first: one that took a certificate without its key would serve nobody.
         self._load()
         self.context.load_cert_chain(*self._files)
 
@@ -343,7 +343,7 @@ class Handshaking:
     # Called by the server.
 
     def sweep(self, now: float) -> None:
-        """The handshake has a timeout of its own."""
+        """The handshake has its own timeout."""
 
     def expect_end(self) -> None:
         self.abort()
@@ -413,7 +413,7 @@ class TlsListener:
                 ssl_handshake_timeout=self._server_state.limits.handshake_timeout_s,
             )  # fmt: skip
         except (OSError, TimeoutError) as error:
-            # A port that is open meets much that is no TLS; it is no news.
+            # A port that is open meets much that is no TLS; it is not news.
             _logger.debug("TLS handshake failed", extra={"error": str(error)})
             accepted.close()
 
@@ -433,7 +433,7 @@ def _listen(listening: socket.socket, address: Any, backlog: int) -> socket.sock
 
 
 def end_sending(transport: asyncio.Transport) -> None:
-    """Says that nothing more is sent, and reads on for a while; over TLS both ends of a connection end together."""
+    """Announces the end of the output, and reads on for a while: over TLS both ends of a connection end together."""
     if not transport.can_write_eof():
         transport.close()
         return

@@ -47,8 +47,8 @@ class StreamChannel(Protocol):
 class Stream:
     """The sending side of a streamed answer.
 
-    `write` never refuses: False says that the client does not keep up, and whoever writes on regardless fills the
-    memory. `on_drain` tells, every time, that it has caught up. Earlier answers of the same connection go first; until
+    `write` never refuses: False states that the client does not keep up, and a caller that writes on regardless fills
+    the memory. `on_drain` is called each time it has caught up. Earlier answers of the same connection go first; until
     then the stream counts as full. All of it is for the loop's thread.
     """
 

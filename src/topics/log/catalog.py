@@ -2,9 +2,9 @@
 
 Programs that read sealed segments in place (the Spark pipeline is one) must know which segments count, whose they are
 and what of them is gone. The engine writes that beside its snapshots at each checkpoint, after the deletes of that
-checkpoint were flipped into the segments' flags and before any file it no longer names is removed. So whoever reads
-the catalog and then the files sees every delete that the catalog's checkpoint knew; a file that is missing was removed
-by a later one, and the newer catalog says why.
+checkpoint were flipped into the segments' flags and before any file it no longer names is removed. So a caller that
+reads the catalog and then the files sees every delete that the catalog's checkpoint knew; a file that is missing was
+removed by a later one, and the newer catalog states why.
 
     offset  size  field
          0     8  magic "TPCAT001"
@@ -12,7 +12,7 @@ by a later one, and the newer catalog says why.
        8+n     8  XXH3-64 of every byte before it
 
 Both structures are msgpack arrays. The file is written under another name, synced and renamed, so a broken one is
-damage; the next checkpoint replaces it. It is no part of the log: nothing is recovered from it.
+damage; the next checkpoint replaces it. It is not a part of the log: nothing is recovered from it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -76,14 +76,14 @@ class CatalogTopic(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Listed(msgspec.Struct, array_like=True, frozen=True):
-    """All segments that catalogs have ever named. The difference of two tells how many came between their catalogs."""
+    """All segments that catalogs have ever named. The difference of two is the number between their catalogs."""
 
     segments: int = 0
     records: int = 0
     bytes: int = 0
 
     def since(self, earlier: "Listed") -> "Listed":
-        """What came after `earlier`; nothing where that is of another history, such as before a restore."""
+        """The changes after `earlier`; nothing where that is of another history, such as before a restore."""
         if earlier.segments > self.segments:
             return Listed()
         return Listed(
@@ -163,7 +163,7 @@ def decode_catalog(data: bytes | memoryview) -> Catalog:
 
 
 def decode_since(data: bytes | memoryview, known: Mapping[bytes, CatalogTopic]) -> tuple[CatalogHead, Encoded]:
-    """The same for whoever looks again and again: a topic that is as it was before is not decoded anew.
+    """The same for a caller that looks again and again: a topic that is as it was before is not decoded anew.
 
     `known` is what the last look returned: the topics by the bytes they were written as, in the order of the file.
     """

@@ -31,7 +31,7 @@ class Reopening:
 
 
 class Locating:
-    """Asks the writer where its log ends; `done` is told None where nobody can say, as the log takes no writes."""
+    """Asks the writer where its log ends; `done` gets None where it is unknown, as the log takes no writes."""
 
     def __init__(self, done: Callable[[LogPosition | None], None]) -> None:
         self.done = done

@@ -42,9 +42,9 @@ Run = Callable[[], None]
 
 
 class CommitThread:
-    """Commits on a thread of its own.
+    """Commits on its own thread.
 
-    `defer` runs a function later in the loop's tick, `wake` runs one on the loop from any thread. `loop_syncs` says
+    `defer` runs a function later in the loop's tick, `wake` runs one on the loop from any thread. `loop_syncs` states
     when the loop syncs by itself; without it, never.
     """
 
@@ -140,7 +140,7 @@ class CommitThread:
             self._hand_over()
 
     def _callers(self) -> int:
-        """How many are in the group so far; none where it would take long to tell."""
+        """How many are in the group so far; none where computing it would take long."""
         coalesced = self._shard.coalesced
         if len(coalesced) > _FEW:
             return 0

@@ -1,7 +1,7 @@
 """FORWARDS: the same records forwarded into many topics of one shard, as one frame. All numbers are little endian.
 
 A source with a thousand routers makes a thousand forwards of each batch that differ in four numbers only. One frame
-says what they have in common, and has a column for each of the four:
+states what they have in common, and has a column for each of the four:
 
     offset  size  field
          0     4  n: the number of destinations
@@ -17,8 +17,8 @@ and a column is
          9     7  zero
         16    nw  how much each number is above the lowest, in w bytes; with w = 0 all are the same
 
-The frame is of the source. It means n FORWARD frames of the destinations, in this order, none of them twice, and
-whoever reads the log is given those: nobody else knows of this kind.
+The frame is of the source. It means n FORWARD frames of the destinations, in this order, none of them twice, and a
+caller that reads the log is given those: nobody else knows of this kind.
 """
 
 from array import array

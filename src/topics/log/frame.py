@@ -15,9 +15,9 @@ All numbers are little endian.
 
 A frame is valid when the magic, the length, the kind and the checksum agree. One of an unknown kind whose checksum is
 right, or with the magic of another version, was written by a newer release: it is neither damage nor a torn tail, and
-reading stops with NewerFormatError. A log file is preallocated with zeros, so
-four zero bytes where a magic should stand are the end of what was written. `synced` is what tells a torn tail from
-damage: once any later frame says that lsn 7 was on disk, a missing or broken frame 7 cannot be the work of a crash.
+reading stops with NewerFormatError. A log file is preallocated with zeros, so four zero bytes where a magic should
+stand are the end of what was written. `synced` is what distinguishes a torn tail from damage: once any later frame
+states that lsn 7 was on disk, a missing or broken frame 7 cannot be the work of a crash.
 
 The block: one appended batch, the body of an APPEND frame and the unit a segment is made of.
 
@@ -55,9 +55,9 @@ The bodies of the small frames: everything that is logged but records. All numbe
 
 A DELETE names seqs and not the selector that found them: what was decided is what is replayed, whatever else changed.
 
-A topic that was of class ephemeral may hold records that a replay does not have, so that a replay could not tell what
-its caps took: meanwhile every eviction is an EVICT frame. One with reason 3 and floor 0 says that a snapshot has all
-its records by now; from then on a replay finds by itself what the caps take.
+A topic that was of class ephemeral may hold records that a replay does not have, so that a replay cannot compute what
+its caps evicted: meanwhile every eviction is an EVICT frame. One with reason 3 and floor 0 states that a snapshot has
+all its records by now; from then on a replay finds by itself what the caps take.
 """
 
 import contextlib
@@ -184,7 +184,7 @@ class Frame(NamedTuple):
 
 
 class BadFrame(NamedTuple):
-    """Bytes that are no valid frame, and the reason."""
+    """Bytes that are not a valid frame, and the reason."""
 
     start: int
     reason: str
@@ -318,7 +318,7 @@ class BlockParts(msgspec.Struct, frozen=True, gc=False):
     rows: bytes
     text: bytes
     written: int | None = None
-    """None where it is what the ts says."""
+    """None where it is what the ts means."""
 
 
 def encode_block_head(
@@ -391,7 +391,7 @@ def _keys_of(encoded: memoryview, count: int) -> dict[str, int]:
 
 
 def block_first_seq(body: memoryview) -> int:
-    """The first seq alone, for whoever only notes where blocks are."""
+    """The first seq alone, for a caller that only notes where blocks are."""
     return int.from_bytes(body[:8], "little")
 
 

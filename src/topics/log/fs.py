@@ -141,7 +141,8 @@ def map_file(fs: FileSystem, path: str) -> memoryview:
 
 
 UNREADABLE_BYTE = 0xEE
-"""What `map_damaged` has in place of bytes that cannot be read: neither zeros, which may end a log, nor a checksum."""
+"""The replacement of `map_damaged` for bytes that cannot be read: neither zeros, which may end a log, nor a checksum.
+"""
 
 
 def map_damaged(fs: FileSystem, path: str) -> memoryview:
@@ -166,7 +167,7 @@ def _patched(file: File) -> bytearray:
 
 
 def unreadable_range(error: OSError) -> tuple[int, int] | None:
-    """The bytes that a disk could not read, where the error tells."""
+    """The bytes that a disk could not read, where the error has them."""
     return (error.begin, error.end) if isinstance(error, UnreadableError) else None
 
 
@@ -195,7 +196,7 @@ def write_small(fs: FileSystem, path: str, text: str, folder: str) -> None:
     fs.sync_dir(folder)
 
 
-# Small files that are replaced as a whole: whoever reads one gets the old bytes or the new ones.
+# Small files that are replaced as a whole: a caller that reads one gets the old bytes or the new ones.
 
 
 def replace_file(fs: FileSystem, path: str, data: bytes) -> None:
@@ -204,7 +205,7 @@ def replace_file(fs: FileSystem, path: str, data: bytes) -> None:
 
 
 def replace_beside_others(fs: FileSystem, path: str, data: bytes, attempt: str) -> None:
-    """The same where others may put something there at the same moment: each `attempt` has a `.tmp` of its own.
+    """The same where others may put something there at the same moment: each `attempt` has its own `.tmp`.
 
     Nothing is left of one that fails, and what a crash leaves is written over by nobody.
     """

@@ -94,8 +94,8 @@ class TickWindow:
         self.company = 0
         """How many callers the last group had."""
         self._most = 0
-        """How many come, as far as the last groups tell: the most of them, and a little less with every smaller one.
-        By the last one alone groups would only ever get smaller."""
+        """How many come, judged by the last groups: the most of them, and a little less with every smaller one. By the
+        last one alone groups would only ever get smaller."""
         self.ticks_left = 0
         """For how many ticks more the group may stay open; with none nobody needs to look at a clock."""
         self._until = 0.0
@@ -169,7 +169,7 @@ class InlineSyncPolicy:
                 self._caution -= 1
 
     def allows(self, callers: int, now: float, wide: bool = False) -> bool:
-        """A group that waits for a sync is complete: whether the loop syncs it. `wide` says that the server is under
+        """A group that waits for a sync is complete: whether the loop syncs it. `wide` states that the server is under
         pressure, so that groups wait for company on the thread; a lone client would wait in vain."""
         heard = self._heard()
         self._streak = self._streak + 1 if callers == 1 and heard - self._heard_before == 1 else 0
@@ -284,7 +284,7 @@ class Shard:
         room: Room | None = None,
         moment: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`moment` is what a frame says of its time."""
+        """`moment` is the time that a frame records."""
         self.number = number
         self.writer = writer
         self._moment = moment

@@ -40,8 +40,8 @@ _COPIED_BYTES = 512 * 1024
 class _SpareDescriptors:
     """A few descriptors that are kept open for nothing, to be given up when there are no others.
 
-    Connections leave the files their part (`topics.system.process`), but nobody keeps a library, or the rest of
-    the machine, from taking it. With these a log file is still turned, and whoever is next finds them there again.
+    Connections leave the files their part (`topics.system.process`), but nobody keeps a library, or the rest of the
+    machine, from taking it. With these a log file is still turned, and the next process finds them there.
     """
 
     def __init__(self, count: int) -> None:
@@ -133,8 +133,8 @@ class PosixFile:
             return memoryview(b"")  # The kernel refuses to map nothing.
         # A page that cannot be read ends the process with SIGBUS when it is first touched; a read only fails.
         _read_through(self._fd, length)
-        # The mapping keeps a descriptor of its own until the last view of it is gone, so it outlives close() and
-        # remove(), and a process that holds many maps needs that many descriptors more.
+        # The mapping keeps its own descriptor until the last view of it is gone, so it outlives close() and remove(),
+        # and a process that holds many maps needs that many descriptors more.
         return _spare.insist(lambda: memoryview(mmap.mmap(self._fd, length, access=mmap.ACCESS_READ)))
 
     def close(self) -> None:
@@ -195,7 +195,7 @@ def _write_long(fd: int, offset: int, data: BytesLike) -> bool:
     try:
         with memoryview(data) as whole, whole.cast("B") as view:
             last = (offset + len(view)) // _SECTOR_BYTES * _SECTOR_BYTES
-            # In order, so that whoever is stopped on the way has written a prefix.
+            # In order, so that a process that is stopped on the way has written a prefix.
             _write_all(fd, offset, view[: first - offset])
             with _past_the_cache(fd), view[first - offset : last - offset] as sectors:
                 _write_sectors(fd, first, (sectors,))
@@ -252,8 +252,8 @@ class PosixLock:
 class PosixFileSystem:
     """Every call is one or a few system calls; there is no state here, so one instance serves all threads.
 
-    A file or a folder may be read by whoever may read the folder that it is made in, less what the umask takes away.
-    So the root alone decides (`make_private`), for every tool that works in it.
+    A file or a folder may be read by the caller that may read the folder that it is made in, less what the umask takes
+    away. So the root alone decides (`make_private`), for every tool that works in it.
     """
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> PosixFile:
@@ -286,7 +286,7 @@ class PosixFileSystem:
         parent = os.path.dirname(path) or "."
         if os.path.isdir(path):
             # The folder may have been made by a process that was killed before it could sync the name, so finding it
-            # says nothing about a power loss. Where the parent may not be read, this process cannot have made it.
+            # has no information about a power loss. Where the parent may not be read, this process cannot have made it.
             with contextlib.suppress(PermissionError):
                 self.sync_dir(parent)
             return
@@ -427,7 +427,7 @@ def _unreadable(fd: int, offset: int, length: int, error: OSError) -> Unreadable
 
 
 def _write_all(fd: int, offset: int, data: BytesLike) -> None:
-    """Writes until nothing is left: the kernel may take fewer bytes than offered, and says why when asked again."""
+    """Writes until nothing is left: the kernel may take fewer bytes than offered, and states why when asked again."""
     done = os.pwrite(fd, data, offset)
     if isinstance(data, bytes) and done == len(data):
         return

@@ -1,4 +1,4 @@
-"""Replay of a shard's log, which tells a torn tail from damage.
+"""Replay of a shard's log, which distinguishes a torn tail from damage.
 
 A crash may leave the end of the newest file in any shape: a frame cut short, zeros, garbage, or, where the machine
 itself went down, holes with later frames behind them, because unsynced writes reach the disk in any order. All of that
@@ -17,8 +17,8 @@ is damage, and damage is never silent:
 
 Reading damaged snapshots: every frame that is still valid, and what is missing between them.
 
-`log.snapshot_files` reads a chain that must be whole, for starting. Here nothing is refused: each topic's state is a
-frame of its own, so damage costs the topics whose frames it hit and no others.
+`log.snapshot_files` reads a chain that must be whole, for starting. Here nothing is refused: each topic's state is its
+own frame, so damage costs the topics whose frames it hit and no others.
 """
 
 from collections.abc import Callable, Iterator
@@ -82,7 +82,7 @@ class LogDamaged(Exception):
         super().__init__(finding.what)
         self.finding = finding
         self.resume = resume
-        """(file number, offset) of the first valid frame behind the damage, for whoever salvages the rest."""
+        """(file number, offset) of the first valid frame behind the damage, for a caller that salvages the rest."""
 
 
 class ShardReader:
@@ -333,7 +333,7 @@ class Member:
 
 
 def _proves_damage(frame: Frame, span: list[Frame], buffer: memoryview) -> bool:
-    """Whether a directory says of the topics before it what their frames say: a start takes its word for it."""
+    """Whether a directory agrees with the frames of the topics before it: a start takes its word for it."""
     try:
         said = decode_directory(frame.body)
         states = {topic.start: (topic.topic_id, decode_topic(topic.body)) for topic in span}
@@ -389,7 +389,7 @@ class Chain:
         return all(member.complete for member in self.members)
 
 
-# Files in a data folder that are no part of the state: what a crash left, and what does not belong there.
+# Files in a data folder that are not part of the state: what a crash left, and what does not belong there.
 
 _OWN = (
     ".topics.lock", "archive", "backup", "families", "machine", "meta", "near", "pipeline", "repair", "reserve",

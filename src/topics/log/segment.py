@@ -256,7 +256,7 @@ def encode_index(
     written: Sequence[int] = (),
 ) -> list[bytes]:
     """The pieces of an `.idx` file: `blocks` are (index, ts), `tags` maps a tag's JSON string to record indexes,
-    `written` says when each block was written; without it, when their ts say."""
+    `written` states when each block was written; without it, the ts counts."""
     times = b"" if not written or list(written) == [ts for _, ts in blocks] else _times(written)
     ordered = sorted(tags)
     table, postings = array("I"), array("I")

@@ -1,6 +1,6 @@
 """Segment files: write, open, flip flags, move to the cold tier.
 
-Nothing here decides anything: the engine says which segment, this knows the files. A segment becomes part of the log
+Nothing here decides anything: the engine states which segment, this knows the files. A segment becomes part of the log
 only when a snapshot names it, so files are written in place without a temporary name; what a crash leaves half written
 is an orphan that the next start removes. Every method but `write` may be called from any thread.
 
@@ -121,7 +121,7 @@ class SegmentDraft(NamedTuple):
     tags: dict[bytes, list[int]]
     flags: bytes
     written: Sequence[int] = ()
-    """When each block was written; nothing where their ts say."""
+    """When each block was written; nothing where it equals the ts."""
 
 
 class SegmentDamaged(Exception):
@@ -228,7 +228,7 @@ class OpenSegment:
         return whole[begin - offset : end - offset]
 
     def _unreadable(self, first: int, last: int, error: OSError) -> Exception:
-        """What a failed read means: a refusal where it passes, else the records of the chunks that cannot be read."""
+        """The meaning of a failed read: a refusal if it is transient, else the records of the unreadable chunks."""
         if is_passing(error):
             return as_refusal(error)
         bad = [chunk for chunk in range(first, last + 1) if not self._is_readable(chunk)]
@@ -400,7 +400,7 @@ class SegmentStore:
         if not self.is_far(key):
             return self.open(key).view
         index = self.index(key)
-        # The first fragment stands at the text's start, so its row says where the rows count from.
+        # The first fragment stands at the text's start, so its row states where the rows count from.
         return RowsOnly(b"", index.rows, index.rows[0], index.count, text_bytes)
 
     def flags(self, key: SegmentKey, count: int) -> bytes:
@@ -459,7 +459,7 @@ class SegmentStore:
         """Forgets what may be wrong nearby of a segment; whether it can be asked for again, from where it belongs.
 
         Without the index and the flags the loop would have to wait for the store, and so would a start: these go only
-        where they are wrong themselves, which of flags their checksum tells.
+        where they are wrong themselves, which their checksum shows for flags.
         """
         far = self._far
         if far is None or not key.cold:
@@ -486,7 +486,7 @@ class SegmentStore:
                 self._cached -= found.open_bytes
 
     def flip(self, key: SegmentKey, flags: bytes) -> None:
-        """Marks records as deleted in place and syncs; each has a byte of its own, so no crash can tear it.
+        """Marks records as deleted in place and syncs; each has its own byte, so no crash can tear it.
 
         That a mark is read does not mean that it is on its way to the disk: a sync of it may have failed, also in a
         process before this one. So all are written again, until a sync has succeeded.

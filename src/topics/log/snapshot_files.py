@@ -18,12 +18,12 @@ A frame's lsn is its place in the file, from 1. A snapshot that adds to others n
 of the oldest with each younger one's topics put over it and its `dropped` ones taken away. Payload is copied only for
 tails too small to deserve a segment, and only when their topic changed.
 
-A directory has one checksum for everything since the directory before it, and tells where in there which topics are
+A directory has one checksum for everything since the directory before it, and reports where in there which topics are
 and what a start has to know of them. So a start with a million topics checks and reads as many bytes as ever, and looks
 at a thousandth as many frames; a topic is decoded when somebody asks for it. The frames are there all the same: a
 repair loses no more topics than the damage has hit.
 
-`WalPosition` says where replay goes on: everything before that file of that shard is in the snapshot, and nothing
+`WalPosition` states where replay goes on: everything before that file of that shard is in the snapshot, and nothing
 behind it is, because a topic is captured as it stood when its shard turned to that file.
 """
 
@@ -80,10 +80,10 @@ class SegmentState(msgspec.Struct, array_like=True, frozen=True):
     marked: int
     cold: bool
     flags: bytes = b""
-    """The delete flags, where they say more than the file does; empty when the file has them all."""
+    """The delete flags, where they have more information than the file; empty when the file has them all."""
     first_written: int = 0
     last_written: int = 0
-    """When its first and its last record were written, where that is known not to be what their ts says; else 0."""
+    """When its first and its last record were written, where that is known not to be what their ts means; else 0."""
     content_bytes: int = -1
     """The bytes of all its entries as readers of the stream get them; -1 if not known, or as stored."""
 
@@ -107,7 +107,7 @@ class KeyedState(msgspec.Struct, array_like=True, frozen=True):
 
     first_seq: int
     count: int
-    """The records of one key: all of the block's, or one where single records have keys of their own."""
+    """The records of one key: all of the block's, or one where single records have their own keys."""
     ts: int
     keys: str | dict[str, int]
     """The key of the block, or each key with the place of its record."""
@@ -154,8 +154,8 @@ class TopicState(TopicPeek, array_like=True, frozen=True, gc=True):
     keyed: list[KeyedState] = []
     """The idempotency keys, block by block, the oldest first."""
     tail_live: int = 0
-    """Live records of the tail, and their payload, for whoever does not read the blocks; only where a directory names
-    the topic."""
+    """Live records of the tail, and their payload, for a caller that does not read the blocks; only where a directory
+    names the topic."""
     tail_live_bytes: int = 0
 
 
@@ -286,7 +286,7 @@ def packed_bytes(ranges: msgspec.Raw) -> int:
 
 _BUFFER_BYTES = 1024 * 1024
 SPAN_BYTES = 1024 * 1024
-"""How much of a snapshot one directory tells of."""
+"""How much of a snapshot one directory reports."""
 
 
 class TopicEntry(NamedTuple):
@@ -352,7 +352,7 @@ class SnapshotWriter:
         self.places: dict[int, tuple[int, int]] = {}
         """Where the topics are that directories name: offset and size."""
         self.directories: list[tuple[int, int, list[int]]] = []
-        """Where each directory begins and ends, and when the tails that it tells of began."""
+        """Where each directory begins and ends, and when the tails that it reports began."""
         self.add(FrameKind.SNAPSHOT_HEAD, 0, encode_head(head))
 
     def add(self, kind: FrameKind, topic_id: int, head: bytes, tail: bytes = b"") -> None:

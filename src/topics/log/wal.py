@@ -15,7 +15,7 @@ cache are checked frame by frame, written once more, and then synced.
 
 Shard writer: batches of submissions become commits, one write and at most one sync each.
 
-A write or sync that fails poisons the writer, a lack that passes only halts it; `log.group_commit` tells what becomes
+A write or sync that fails poisons the writer, a lack that passes only halts it; `log.group_commit` reports what becomes
 of those who wait.
 """
 
@@ -388,7 +388,7 @@ Less may only mean that another process had the processor meanwhile."""
 
 
 class Submission:
-    """Something waiting for its frames to be in the log. Subclasses say what happens then, on the loop thread."""
+    """Something waiting for its frames to be in the log. Subclasses define the reaction, on the loop thread."""
 
     __slots__ = ("last_lsn", "needs_sync", "pieces", "size")
 
@@ -510,7 +510,7 @@ class Writer:
         answer(waiting, CommitTiming(), self._poison(error, back_to))
 
     def can_write_at_once(self, size: int) -> bool:
-        """Whether a write needs nothing but the write: no new file, nobody else's failure to tell."""
+        """Whether a write needs nothing but the write: no new file, and no failure of others to report."""
         return self.poison is None and self._log.has_room(size)
 
     def can_sync_at_once(self, size: int) -> bool:
@@ -535,7 +535,7 @@ class Writer:
         return self.poison
 
     def locate(self) -> LogPosition | None:
-        """Where the log ends; None while it takes no writes, as nobody can say then."""
+        """Where the log ends; None while it takes no writes, as the position is unknown then."""
         return self._log.position() if self.poison is None else None
 
     def sync(self) -> None:
@@ -625,7 +625,7 @@ class Writer:
         return self.broken or self._unfinished is not None
 
     def give_up(self, error: Exception) -> ReadOnlyError:
-        """After a mistake of ours in the middle of a commit: nobody can say what the log holds, so it takes no more."""
+        """After a mistake of ours in the middle of a commit: the content of the log is unknown, so it takes no more."""
         return self._poison(OSError(f"an unexpected failure: {error!r}"))
 
     def refuse(self, error: ReadOnlyError) -> None:
@@ -655,7 +655,7 @@ class Writer:
         if back_to is not None:
             self._log.take_back(back_to)
         poison = self.poison = ReadOnlyError(self._shard, str(error))
-        # A failed background sync has no caller to tell: without this line nobody would know before the next write.
+        # A failed background sync has no caller to notify: without this line nobody would know before the next write.
         _log.error("log shard is read-only", extra={"shard": self._shard, "error": str(error)})
         self._on_poison()
         return poison
@@ -669,8 +669,8 @@ class _Before(NamedTuple):
 
 
 def _joined(pieces: list[bytes]) -> list[bytes]:
-    """The buffers to write: all pieces joined into one, except views (`wire.preencoding`). Those are long, and to join
-    them with others would keep the interpreter from everyone else."""
+    """The buffers to write: all pieces joined into one, except views (`wire.preencoding`). Long submissions: joining
+    them with others would block the interpreter."""
     if memoryview not in map(type, pieces):
         whole = b"".join(pieces)
         return [whole] if whole else []

@@ -68,7 +68,7 @@ from typing import ClassVar, NamedTuple, Self
 
 import msgspec
 
-# Why a body could not be decoded, in words for whoever sent it.
+# Why a body could not be decoded, in words for a caller that sent it.
 
 _PROBLEM_CHARS_MAX = 200
 _MSGSPEC_PATH = re.compile(r"(?P<problem>.*) - at `(?:key in )?\$\.?(?P<path>.*)`", re.DOTALL)
@@ -79,7 +79,7 @@ _HALF_A_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}[^\\]")
 class Problem(NamedTuple):
     text: str
     field: str = ""
-    """Which field it was, where the decoder says so."""
+    """The field, where the decoder names it."""
 
 
 def problem_of(error: Exception, body: bytes | str) -> Problem:
@@ -153,7 +153,7 @@ class InvalidRequestError(TopicsError):
 
     @classmethod
     def from_decode(cls, what: str, error: Exception, body: bytes | str = b"") -> Self:
-        """The refusal of a body that msgspec could not decode, naming the field when msgspec says which one it was.
+        """The refusal of a body that msgspec could not decode, naming the field when msgspec states which one it was.
 
         Callers catch `(ValueError, RecursionError)`; see `model.errors`.
         """
@@ -399,8 +399,8 @@ class RetryLaterError(TopicsError):
 
 
 class ThrottledError(RetryLaterError):
-    """A resource cap is reached, or the server is under pressure. Made by one of the two class methods, so that
-    every refusal tells the caller either which cap it met or how long to wait."""
+    """A resource cap is reached, or the server is under pressure. Made by one of the two class methods, so that every
+    refusal has either the cap or the time to wait."""
 
     code = "throttled"
 

@@ -39,7 +39,7 @@ def clamp_delay_ms(delay_ms: int) -> int:
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of requests on one server. Where 0 switches a bound off, the field says so."""
+    """Limits of requests on one server. Where 0 switches a bound off, the field notes it."""
 
     max_topics: int = 100_000
     """0 is unlimited. Only creating a topic counts against it."""
@@ -91,7 +91,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs in one claim, and seqs in one acknowledgement."""
 
     strict_config: bool = False
-    """Whether a field that no config has is refused, where the request does not say it itself."""
+    """Whether a config with an unknown field is refused, where the request does not decide it itself."""
 
     max_transactions: int = 1_000
     """Open ones of one key; 0 is unlimited."""

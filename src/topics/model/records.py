@@ -6,13 +6,13 @@ never encoded again: reading back gives what was written, down to the spelling o
 Two things follow from msgspec's `Raw`, and both are the caller's duty: the text inside a `Raw` may be invalid UTF-8, so
 a request body is checked once as a whole; and a `Raw` keeps the whole body alive, so small parts that stay are copied.
 
-The fragment, which is a record as it is stored, and the row that says where its parts are.
+The fragment, which is a record as it is stored, and the row that states where its parts are.
 
 A text holds records as the fragments a JSON answer is made of, with a comma between two of them:
 
     {"$seq":7,"$ts":1748470000123,"$node":"a","data":DATA,"meta":META,"$tag":"t"}
 
-so that reading is slicing. `$node`, `meta` and `$tag` are there only when the record has them. A row says where a
+so that reading is slicing. `$node`, `meta` and `$tag` are there only when the record has them. A row states where a
 fragment's parts are, in little endian:
 
     offset  size  field
@@ -157,7 +157,7 @@ def check_batch(
 
 
 def check_each(records: Sequence[Record], limits: Limits, begin: int = 0, end: int | None = None) -> None:
-    """The second part of `check_records`, for whoever looks at a long batch bit by bit: some of its records."""
+    """The second part of `check_records`, for a caller that looks at a long batch bit by bit: some of its records."""
     # Batches of thousands are the common case, so what is plainly in order is told apart here, without a call.
     max_record_bytes = limits.max_record_bytes
     max_tag_bytes = limits.max_tag_bytes
@@ -228,7 +228,8 @@ def _check_meta(meta: msgspec.Raw | bytes, field: str, limits: Limits) -> None:
             max=limits.max_meta_bytes,
         )
     try:
-        # Repeated keys count once, as they do for whoever reads the object; the byte bound covers the text itself.
+        # Repeated keys count once, as they do for a caller that reads the object; the byte bound covers the text
+        # itself.
         keys = len(_META_DECODER.decode(meta))
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"{field}: must be a JSON object", field=field) from error
@@ -257,7 +258,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     node: str | None = None
     idempotency_key: str | None = None
     idempotency_check: bool = False
-    """A key that was used for other records is then an error, instead of an answer that says so."""
+    """A key that was used for other records is then an error, instead of an answer with a flag."""
     create: bool | None = None
     config: TopicConfigPatch | None = None
     delay_ms: Annotated[int, msgspec.Meta(ge=0)] = 0

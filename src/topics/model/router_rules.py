@@ -2,7 +2,7 @@
 
     source ──filter──▶ dest      the copy has a seq and a ts of its own; node, tag, meta and data are the source's
 
-The values here say what a router should do. How far it got, and how its copies survive a crash, is the engine's.
+The values here define the behaviour of a router. How far it got, and how its copies survive a crash, is the engine's.
 """
 
 import re
@@ -31,7 +31,7 @@ __all__ = [
 class DeleteSelector(msgspec.Struct, frozen=True, gc=False):
     """Records with a seq below `before_seq` and a tag that matches; None leaves that half of the condition out.
 
-    The selector says nothing about time: the caller bounds it by the head at the moment of the call.
+    The selector has no information about time: the caller bounds it by the head at the moment of the call.
     """
 
     before_seq: int | None

@@ -26,7 +26,7 @@ Value = int | str | None
 
 # 18 digits always fit a signed 64-bit integer, which is what the formats on disk can hold.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-# `host:port`, with an IPv6 host in brackets because it has colons of its own.
+# `host:port`, with an IPv6 host in brackets because it has its own colons.
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^:\[\]]+))(?::(?P<port>[^:]*))?", re.ASCII)
 
 
@@ -511,8 +511,8 @@ def _read_layer(given: dict[str, object], *, from_env: bool) -> dict[str, Any]:
 
 
 def _forgive(values: dict[str, object]) -> None:
-    """Two variables take values that others refuse, because deployments rely on it: a shard count that is no number
-    means the default, and a segment of no records means one of a single record.
+    """Two variables take values that others refuse, because deployments rely on it: a shard count that is not a number
+    means the default, and a segment without records means one of a single record.
     """
     if as_integer(values.get("wal_shards")) is None:
         values.pop("wal_shards", None)

@@ -158,9 +158,9 @@ def resolve_config(
 
 
 def parse_config(raw: bytes, *, strict: bool = False) -> TopicConfigPatch:
-    """The patch in a JSON request body. No body at all is a patch that says nothing.
+    """The patch in a JSON request body. No body at all is an empty patch.
 
-    Unknown fields are ignored, as the protocol says, unless it is to be strict.
+    Unknown fields are ignored, as the protocol requires, unless it is strict.
     """
     if not raw:
         return TopicConfigPatch()

@@ -410,7 +410,7 @@ def _record(parts: RecordParts, meta: bytes | None) -> Record:
 
 
 def _told(history: JobHistory | None) -> Failures | None:
-    """What a dead letter says of the failures of its job."""
+    """The failures of a job in its dead letter."""
     return None if history is None else Failures(history.last[-1].reason, history.first_ms, history.last[-1].at_ms)
 
 

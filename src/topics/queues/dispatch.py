@@ -1,8 +1,8 @@
 """Job dispatch: distributes jobs over claims and push workers, in fair shares, and wakes waiters at lease expiry.
 
-A pass serves a cohort at once. Without a window (`claim_jitter_ms` 0) a claim is a cohort of its own, and the workers
-that wait are one. With a window, the first claim opens it, or the first job that a worker waits for, and everyone who
-comes until it closes is in. A cohort's jobs are divided in proportion to what each asked for.
+A pass serves a cohort at once. Without a window (`claim_jitter_ms` 0) a claim is its own cohort, and the workers that
+wait are one. With a window, the first claim opens it, or the first job that a worker waits for, and everyone who comes
+until it closes is in. A cohort's jobs are divided in proportion to what each asked for.
 
 A worker that got less than it can hold waits for the topic's next change. And while there are workers, the first moment
 at which time alone frees a job, or a place in a worker's hands, is looked at: one alarm a queue.
@@ -199,7 +199,7 @@ class Dispatcher:
         undone: Callable[[TopicsError], None] = lambda error: None,
         failed: JobsFailed | None = None,
     ) -> None:
-        """Gives jobs back, with `failed` as those that failed, and for good if that says so; the caller has called
+        """Returns jobs, with `failed` as those that failed, and for good if that is requested; the caller has called
         `check`."""
         seqs, lease_table = [lease.seq for lease in leases], queue.lease_table
         if self._logs(queue.jobs.topic):

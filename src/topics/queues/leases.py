@@ -17,8 +17,8 @@ So a queue with ten million fresh jobs costs no more than an empty one. Lease ex
 the leases whose deadline has passed, and costs nothing while none has. `queues.dispatch` sets an alarm for the next
 deadline when a worker waits for pushed jobs.
 
-What a frame of the leases log says is absolute (this seq, this holder, this deadline, this many deliveries), so that
-applying it a second time, to a state that knew of it already, changes nothing.
+A frame of the leases log is absolute (this seq, this holder, this deadline, this many deliveries), so that applying it
+a second time, to a state that knew of it already, changes nothing.
 
 The requests and results of queue operations are declared at the end of the module.
 """
@@ -156,7 +156,7 @@ class LeaseTable:
         self._counted = now
 
     def uncount(self) -> None:
-        """The queue is gone: its jobs are no part of the sum any more, whatever still happens to them."""
+        """The queue is gone: its jobs are not part of the sum any more, whatever still happens to them."""
         self._sum.total -= self._counted
         self._sum, self._counted = InFlight(), 0
 
@@ -202,7 +202,7 @@ class LeaseTable:
 
     def take(self, requested: int, log: JobLog, max_deliveries: int, buries: bool = False) -> Taken:
         """Jobs that may be handed out, those that were freed first; `max_deliveries` of 0 is without a bound. `buries`
-        says whether jobs that failed for good have a topic to go to.
+        states whether jobs that failed for good have a topic to go to.
 
         Whatever is returned is out of the free list and behind the cursor: it must be granted, moved or put back.
         """
@@ -242,7 +242,7 @@ class LeaseTable:
         )
 
     def claim(self, leases: list[Lease]) -> None:
-        """Leases jobs that `take` gave out, all until the same deadline; or does again what the log says."""
+        """Leases jobs that `take` gave out, all until the same deadline; or repeats the logged change."""
         self.leases.update([(lease.seq, lease) for lease in leases])
         for known in (self.delivered, self.delayed):
             if known:
@@ -508,7 +508,7 @@ class LeaseTable:
         self._note_anew()
 
 
-# The id of a lease on the wire: a random number that fences out whoever was not given it.
+# The id of a lease on the wire: a random number that fences out any other holder.
 
 _PREFIX = "lease_"
 _DIGITS = 16
@@ -538,7 +538,7 @@ class QueueCounters(msgspec.Struct, frozen=True, gc=False):
     in_flight: int
     """Held by workers, or on their way out of the queue."""
     delayed: int
-    """Held back until a moment, by a nack or by whoever appended them."""
+    """Held back until a moment, by a nack or by the caller that appended them."""
     dead_lettered: int
     """Moved to the dead letter topic since the queue was created."""
 
@@ -550,7 +550,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     max: int = 1
     """0 is 1; more than the limit is cut to it."""
     lease_ms: int | None = None
-    """None is what the queue's config says; out-of-range wishes are bent."""
+    """None is the value of the queue's config; out-of-range wishes are bent."""
 
 
 class ClaimedJob(msgspec.Struct, frozen=True, gc=False):

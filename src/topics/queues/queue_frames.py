@@ -10,12 +10,12 @@
     QUEUE      msgpack of `JobsFailed`
     DEPARTURE  u8 reason | u64 topic id of the destination | ranges: u64 first, u64 last, inclusive, ascending, apart
 
-An acknowledgement is a DELETE: the job is gone, and with it its lease. Expiry is not logged at all: a lease says when
+An acknowledgement is a DELETE: the job is gone, and with it its lease. Expiry is not logged at all: a lease states when
 it ends. Every event is absolute, so reading it a second time changes nothing. Times are those of the clock on the wall
-when the event was decided, and `lasts` says how many milliseconds were left until then: after a restart nothing lasts
+when the event was decided, and `lasts` states how many milliseconds were left until then: after a restart nothing lasts
 longer than it would have, whatever became of that clock (`engine.core`).
 
-A QUEUE frame that says why jobs failed stands before the LEASE that gives them back, in the same write, and like that
+A QUEUE frame that states why jobs failed stands before the LEASE that gives them back, in the same write, and like that
 only where leases are logged. A failure is known by the number of its delivery, so that one which is read twice counts
 once.
 
@@ -117,7 +117,7 @@ class JobFailure(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """By the clock on the wall."""
     node: str
     reason: str
-    """May be empty where `fatal` says it all."""
+    """May be empty where `fatal` is sufficient."""
     fatal: bool = False
     """Whether the job shall not be tried again."""
 

@@ -63,7 +63,7 @@ class TopicJobs:
         self.topic = topic
         self._reader = reader
         self.damaged: CorruptSegmentError | None = None
-        """A segment that could not be looked into, and was passed over; whoever asked should hear of it."""
+        """A segment that could not be looked into, and was passed over; a caller that asked should hear of it."""
 
     def is_live(self, seq: int) -> bool:
         topic = self.topic
@@ -169,7 +169,7 @@ def _of_block(block: Block, lo: int, hi: int) -> list[bytes]:
 
 
 def _within(damaged: Range, lo: int, hi: int) -> Range:
-    """The part of a slice that cannot be read; all of it where the damage does not say."""
+    """The part of a slice that cannot be read; all of it where the damage does not name a range."""
     first, last = max(damaged[0], lo), min(damaged[1], hi - 1)
     return (first, last) if first <= last else (lo, hi - 1)
 
@@ -411,7 +411,7 @@ class Queue:
         self.window: Alarm | None = None
         self.workers: list[Worker] = []
         self.watching = False
-        """Whether the topic will tell of its next change."""
+        """Whether the topic will report its next change."""
         self.scheduled = False
         self.alarm: Alarm | None = None
         """For the next moment at which time alone changes anything; set only while there are workers."""
@@ -478,7 +478,7 @@ class QueueFeature:
 
     def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
         if frame.kind is FrameKind.ARRIVAL:
-            # The records themselves were appended by whoever reads the log.
+            # The records themselves were appended by the caller that reads the log.
             self._arrivals.append(decode_arrival(frame.body)[0])
         elif frame.kind is FrameKind.DEPARTURE:
             reason, _, ranges = decode_departure(frame.body)
@@ -539,7 +539,7 @@ class QueueFeature:
         return encode_part(self._with_wall_times(part)) if part != QueuePart() else b""
 
     def _with_wall_times(self, part: QueuePart) -> QueuePart:
-        """Every moment as the clock on the wall has it, and what that clock says now."""
+        """Every moment by the wall clock, and the present time of that clock."""
         time = self._core.time
         ahead = time.wall() - time.steady()
         return QueuePart(

@@ -4,8 +4,8 @@ The rules of `Engine` hold: every method is called on the loop's thread, refusal
 nothing behind, everything else is told to `done`, exactly once. All methods raise TopicNotFoundError for a topic that
 does not exist and NotAQueueError for one that is a plain log.
 
-Time is looked at when a method is called and at no other moment: a lease that has expired is found by whoever comes
-next. Only where somebody waits, in a window or as a worker that jobs are pushed to, an alarm is set.
+Time is looked at when a method is called and at no other moment: a lease that has expired is found by the caller that
+comes next. Only where somebody waits, in a window or as a worker that jobs are pushed to, an alarm is set.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ _log = logging.getLogger(__name__)
 
 
 class Asked(NamedTuple):
-    """One request: the leases that it ends, the seqs that it named in vain, and whom to tell."""
+    """One request: the leases that it ends, the seqs without a lease, and the waiters to notify."""
 
     leases: list[Lease]
     skipped: list[int]
@@ -211,7 +211,7 @@ class Queues:
         self.alarms.start(loop)
 
     def stop(self) -> None:
-        """Tells everyone who waits that there will be no more."""
+        """Notifies everyone who waits that there will be no more."""
         self.alarms.stop()
         for topic in list(self._core.topics.values()):
             queue = find_queue(topic)
@@ -324,8 +324,8 @@ class Queues:
     def redrive(self, name: str, request: RedriveRequest, done: RedriveDone) -> None:
         """Moves jobs of this queue back from a topic of dead letters, the oldest first, atomically.
 
-        They are the records whose meta says that they came from this queue. They come with the meta they had, new seqs
-        and no deliveries. Jobs that workers of the source hold, or that are delayed there, stay.
+        They are the records whose meta states that they came from this queue. They come with the meta they had, new
+        seqs and no deliveries. Jobs that workers of the source hold, or that are delayed there, stay.
         """
         self._letters.redrive(self._queue(name).jobs.topic, request, done)
 
@@ -426,7 +426,7 @@ class Queues:
             raise InvalidRequestError(f"node: at most {most} bytes are allowed", field="node", max=most)
 
     def _check_held(self, request: HeldRequest) -> Sequence[int | None] | None:
-        """Checks what a request says by itself; returns its tokens."""
+        """Checks a request without the state of the queue; returns its tokens."""
         self._check_node(request.node)
         most = self._core.limits.max_claim
         if len(request.seqs) > most:

@@ -54,7 +54,7 @@ class GatherPlan(NamedTuple):
 
 
 class Gathered(msgspec.Struct, frozen=True):
-    """What was found: after `lost` empty places come the records, and the cursor may move to `upto`."""
+    """The found records: after `lost` empty places come the records, and the cursor may move to `upto`."""
 
     lost: int
     upto: int
@@ -75,7 +75,7 @@ def plan_gather(topic: Topic, cursor: int, last: int, held: list[Block] | None =
     end = last
     for known in lost_from(topic, at + 1):
         if known.from_seq > at + 1:
-            # Told by a forward of its own, after the records before it.
+            # Told by its own forward, after the records before it.
             end = min(end, known.from_seq - 1)
             break
         gone = min(known.to_seq, last) - at
@@ -97,7 +97,7 @@ def plan_gather(topic: Topic, cursor: int, last: int, held: list[Block] | None =
 
 
 def _plan_held(topic: Topic, cursor: int, last: int, held: list[Block]) -> GatherPlan | None:
-    """What a cap took from the topic and is still at hand: none of it is lost to the routers."""
+    """Records that a cap evicted from the topic and that are still at hand: none of it is lost to the routers."""
     blocks = [block for block in held if block.last_seq > cursor and block.first_seq <= last]
     if not blocks:
         return None
@@ -173,7 +173,7 @@ class Packer:
         self._gathered[place] = gathered
 
     def gather(self, source: Topic, part: RouterPart, place: Place) -> Gathered | GatherPlan:
-        """What lies at a place; only a plan of it where the cold folder has to be asked, which is not the loop's."""
+        """The content of a place: only a plan of it where the cold folder has to be asked, which is not the loop's."""
         plan = plan_gather(source, place[1], place[2], part.held)
         if plan.cold:
             return plan
@@ -221,7 +221,7 @@ class Packer:
         except TopicsError as error:
             before = _taken_before(error, load.count)
             return self.admitted(dest, load.first(before)) if before else error
-        # What is not what the source has cannot be found there by a replay.
+        # A record that the source does not have cannot be found there by a replay.
         return load if records is None else load.by_its_value(copies_of(records))
 
     def fitting(self, dest: Topic, load: Load) -> Load | TopicsError:

@@ -3,9 +3,9 @@
 Routers of both guarantees forward this way; those that are exactly-once also stamp their copies and look for earlier
 ones before the first (`plan_search`). `routers.pump` calls it.
 
-A forward goes the same way as an append. What is logged is the mapping alone, unless the log does not hold the records;
-what is published is a block like any other. The cursor moves with the frame: there is no moment at which a crash could
-make a copy twice, or none.
+A forward goes the same way as an append. Only the mapping is logged, unless the log does not hold the records; what is
+published is a block like any other. The cursor moves with the frame: there is no moment at which a crash could make a
+copy twice, or none.
 
 A source with a thousand routers makes a thousand forwards of every batch. So forwards travel together: everything that
 a tick forwards into the topics of one shard is one submission, staged in one loop and published in another.
@@ -41,7 +41,7 @@ Finished = Callable[[list[Router], TopicsError | None], None]
 
 
 class Load:
-    """What a forward carries: `lost` empty places, then copies of the records in `ranges`.
+    """The content of a forward: `lost` empty places, then copies of the records in `ranges`.
 
     Routers of one source that stand at the same place and follow the same rules share it.
     """
@@ -222,7 +222,7 @@ class Forwarder:
                 groups[key].append(batch)
             else:
                 groups[key] = [batch]
-        # Those that need no sync go first: they are not to wait for the others.
+        # Forwards that need no sync go first: they are not to wait for the others.
         for group in sorted(groups):
             self._send(group[0], groups[group], finished)
 
@@ -232,7 +232,7 @@ class Forwarder:
         now = core.wall()
         forwards = self._stage(batches, now)
         shared = _share_frames(forwards, now)
-        # Nothing waits to be let in: whoever forwards has looked whether it would be.
+        # Nothing waits to be let in: a caller that forwards has looked whether it would be.
         core.cross_shard_gate.enter(lambda: None)
 
         def done(error: TopicsError | None) -> None:
@@ -287,7 +287,7 @@ class ForwardBatches:
         long as this is an example."""
 
     def add(self, batch: CopyBatch, is_example: bool) -> None:
-        """`is_example` says that the outcome holds for every router of the source that differs in nothing that
+        """`is_example` states that the outcome holds for every router of the source that differs in nothing that
         `goes_along` looks at."""
         batch.router.inflight = True
         self._batches.append(batch)
@@ -318,7 +318,7 @@ class ForwardBatches:
             or not router.alone
         ):
             return False
-        # Every router comes with rules of its own; from now on it takes one look to see that they are the same.
+        # Every router comes with its own rules; from now on it takes one look to see that they are the same.
         router.rules = known.rules
         router.inflight = True
         self._batches.append(CopyBatch(router, dest, example.load))

@@ -4,10 +4,11 @@ A router is due when its source got records, when its last forward is through, o
 had no room. Nobody polls, and no router has a task or a thread. A pass takes up to 1024 records of the source into the
 destination; routers of the same source that stand at the same place share the work of cutting the copies.
 
-Whoever looks at a destination sees what its source had at that moment, where nothing holds the router up: a pass that
-the pump has not come to yet is done first, and its frame is written at once where the write is all that it waits for.
+A caller that looks at a destination sees what its source had at that moment, where nothing holds the router up: a pass
+that the pump has not come to yet is done first, and its frame is written at once where the write is all that it waits
+for.
 
-What holds a router up, and what lets it go on:
+Obstacles of a router, and the events that remove them:
 
 | because | until |
 |---|---|
@@ -182,9 +183,9 @@ class Pump:
         self._passed = False
         """Whether routers came to the end of their source, so that something held may be let go."""
         self._crowded: list[Router] = []
-        """Those for whose shard too much is on its way already."""
+        """Routers whose shard has too much in flight."""
         self.stuck: set[Router] = set()
-        """Held up by something that says nothing when it is over."""
+        """Routers whose obstacle does not report its end."""
         self._fanout = FanoutBudget(core)
         self.cost_a_tick: float = float("inf")
         """On the caller's stack everything is done at once."""
@@ -247,7 +248,7 @@ class Pump:
                 self._holding.discard(part)
 
     def retry(self) -> None:
-        """Once a second: those whose obstacle does not say when it is gone."""
+        """Once a second: routers whose obstacle does not report its end."""
         stuck, self.stuck = self.stuck, set()
         for router in stuck:
             self._line_up(router)
@@ -436,7 +437,7 @@ class Pump:
             waits = dest.rules.acks_after_sync or core.scheduler.deferring
             self._batches.add(CopyBatch(router, dest, load), load.shared and not waits and not router.cyclic)
             return
-        # What fits depends on what is staged before it, so this one goes by itself, and now.
+        # The number that fits depends on the records staged before it, so this one goes by itself, and now.
         fitting = self._packer.fitting(dest, load)
         if isinstance(fitting, TopicsError):
             self._wait_for(router, dest, fitting.code)

@@ -100,7 +100,7 @@ class RouterPart:
         self.wal_floor = 0
         """The log behind the last checkpoint holds the topic's records above this seq only."""
         self.synced_head = 0
-        """What the records up to here depend on is known to be on disk."""
+        """The state that the records up to here depend on is known to be on disk."""
         self.syncing = False
         self.watched = False
         """Whether the pump is told of the topic's changes."""

@@ -87,7 +87,7 @@ class LogIndex:
         self._sources = set(sources)
         self._buffers: list[memoryview] = []
         self._loose: list[Frame] = []
-        """Those that are in the log as a part of another one."""
+        """Routers that are in the log as a part of another one."""
         self._frames: dict[int, _Frames] = {}
         self._memo: dict[int, list[RecordSlice]] = {}
         self._memo_bytes = 0
@@ -301,7 +301,7 @@ class RouterFeature:
         self._moved[forward.router_id] = (max(cursor, forward.cursor), copied + forward.count)
 
     def _copy(self, topic: Topic, forward: Forward, rebuild: Rebuild) -> None:
-        """Makes the copies again. What they were made of may never have been synced, and have gone with the power."""
+        """Makes the copies again. Their sources may never have been synced, and were lost in the power cut."""
         missing, missing_bytes = forward.count, forward.payload_bytes
         for piece in self._pieces(forward, rebuild):
             _lose_upto(topic, piece.first_seq - 1, rebuild)

@@ -103,7 +103,7 @@ class Forward(msgspec.Struct, frozen=True, kw_only=True):
     rows: bytes = b""
     text: bytes = b""
     written: int | None = None
-    """None where it is what the ts says."""
+    """None where it is what the ts means."""
 
     @property
     def last_seq(self) -> int:
@@ -196,7 +196,7 @@ def decode_forward(body: memoryview) -> Forward:
 
 
 def forward_first_seq(body: memoryview) -> int:
-    """The first seq alone, for whoever only notes where forwards are."""
+    """The first seq alone, for a caller that only notes where forwards are."""
     return int.from_bytes(body[24:32], "little")
 
 

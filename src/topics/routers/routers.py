@@ -102,7 +102,7 @@ class RouterController:
         self._in_turn(lambda: self._put(name, wish, finish), finish)
 
     def remove(self, name: str, done: RemoveDone) -> None:
-        """Deletes a router. What it has forwarded stays where it is."""
+        """Deletes a router. Its copies stay where they are."""
         self._core.check_accepting()
         finish = self._finishing(done)
         self._in_turn(lambda: self._remove(name, finish), finish)
@@ -225,7 +225,7 @@ class RouterController:
         core.path.check(source)
         core.expire(source)
         head = source.staged_head
-        # What was gone before there was a router is no loss of the router's.
+        # Records that were gone before the router was created are not a loss of the router.
         cursor = head if wish.from_seq is None else min(max(wish.from_seq, source.earliest - 1), head)
         dedupe_upto = head if rules.exactly_once and cursor < head and dest.live_count else 0
         state = _state(self._fresh_id(source), name, dest, rules, cursor, 0, core.wall(), dedupe_upto)
@@ -264,7 +264,7 @@ class RouterController:
             return
         core.path.check(source)
         if router.inflight:
-            # What is on its way follows the old rules, and its frame belongs before this one.
+            # Operations in flight follow the old rules, and their frames belong before this one.
             router.when_idle = lambda: self._try(lambda: self._change_again(router.name, wish, finish), finish)
             return
         # With the cursor: what the old rules have passed over must not be looked at again with the new ones.

@@ -25,7 +25,7 @@ SEQ_MAX = 2**63 - 1
 
 
 class NoCatalogError(Exception):
-    """The folder has no catalog: it is no data folder, or no checkpoint was taken yet."""
+    """The folder has no catalog: it is not a data folder, or no checkpoint was taken yet."""
 
     def __init__(self, root: str) -> None:
         super().__init__(f"{root} has no catalog: it is no data folder, or nothing in it was sealed yet")

@@ -45,7 +45,7 @@ class _Given(msgspec.Struct):
 
 
 class BadLineError(ValueError):
-    """A line of a file is no record."""
+    """A line of a file is not a record."""
 
 
 def export_topic(spark: SparkSession, topic: str, target: str, form: Format, access: dict[str, str]) -> int:

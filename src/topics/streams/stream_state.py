@@ -361,7 +361,7 @@ class StreamFeature:
                 continue
             source = self._core.topic_at(state.origin_id)
             if source is None:
-                # Only a repair can have lost it; what was inherited is lost with it, and whoever reads is told.
+                # Only a repair can have lost it; what was inherited is lost with it, and a caller that reads is told.
                 self._core.applier.gap(topic, 1, topic.origin.upto, LossReason.CORRUPT)
                 topic.origin = None
             else:

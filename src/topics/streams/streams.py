@@ -210,7 +210,8 @@ class Streams:
     def _names(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...], system: bool) -> Iterator[str]:
         engine = self.engine
         if not allowed and not prefix and not after:
-            # By place in the list: whoever asks for the last page of a million does not pay for the pages before it.
+            # By place in the list: a caller that asks for the last page of a million does not pay for the pages before
+            # it.
             return engine.names_at(skip) if system else self._user_names_at(skip)
         seen = (engine.names_from(one, after) for one in _within(prefix, allowed))
         names = chain.from_iterable(seen)

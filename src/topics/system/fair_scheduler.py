@@ -25,8 +25,8 @@ goes to the queue.
 | validation of large batches (`streams.chunked_validation`) | a portion of the records | the topic |
 | counts of the largest streams (`api.v1.server_details`) | 500 streams | all counts together |
 
-Work with an order, a cost or a thread of its own is scheduled elsewhere, because it was measured slower here or would
-change its order:
+Work with an order, a cost or its own thread is scheduled elsewhere, because it was measured slower here or would change
+its order:
 
 * Live delivery (`api.live.run_queue`): a unit is a turn of a feed or a follower, and ten thousand may wait. A unit
   costs 0.13 microseconds in its run queue and 1.7 to 2.7 here (Python 3.11): a generator step, two readings of the

@@ -4,11 +4,11 @@ Fresh pages are cleared by the system, which takes longer than filling them, and
 pages back to its host has to fetch each of them first. So a pool keeps some.
 
 A buffer is lent: `reserve` gives out a view of a loan, an object that every view and slice of the buffer holds. When
-the last of them is gone, on whichever thread, the loan ends and its mapping is returned to the pool. Nothing else says
-that a buffer is free.
+the last of them is gone, on whichever thread, the loan ends and its mapping is returned to the pool. Nothing else
+states that a buffer is free.
 
-A reused buffer still holds what was written to it before. Whoever reserves memory shows no more of it than was written
-since.
+A reused buffer still holds what was written to it before. A caller that reserves memory shows no more of it than was
+written since.
 """
 
 import contextlib

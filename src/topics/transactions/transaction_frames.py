@@ -10,7 +10,7 @@ All but TXN_APPEND are frames of the transaction log topic. A TXN_APPEND is a fr
 whose records it brings, and counts only where a TXN_COMMIT with the same number is in the log: it is synced before that
 is written, and both are before a checkpoint or both are behind it. Without it the seqs are skipped: nobody saw them.
 
-The words at the front tell these bodies from those of other frames, also when the kind of a frame is damaged.
+The words at the front distinguish these bodies from those of other frames, also when the kind of a frame is damaged.
 
 The part of the transaction log topic is the msgpack of `TransactionsPart`, under the name `transactions`.
 """

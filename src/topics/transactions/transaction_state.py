@@ -1,7 +1,7 @@
 """Transaction state: which are open, what is staged for them, and the last commit of each id.
 
-Pure state. Live operations and replay come through the same few methods, each of which says which records of the topic
-of the transaction log have had their day.
+Pure state. Live operations and replay come through the same few methods, each of which states which records of the
+topic of the transaction log have had their day.
 """
 
 from collections.abc import Callable, Sequence
@@ -209,7 +209,7 @@ class TransactionFeature:
         if frame.kind is FrameKind.TXN_BEGIN:
             ranges = self.table.begin(decode_begun(frame.body))
         elif frame.kind is FrameKind.TXN_STAGE:
-            # The records themselves were appended by whoever reads the log.
+            # The records themselves were appended by the caller that reads the log.
             staged, body = decode_stage(frame.body)
             block = decode_block(body)
             ranges = self.table.stage(staged, block.first_seq, block.count, block.payload_bytes)
@@ -284,11 +284,11 @@ class TransactionFeature:
 # Requests and results of transactions.
 
 Permit = Callable[[str], None]
-"""Raises unless whoever asks may write to a topic of that name."""
+"""Raises unless a caller that asks may write to a topic of that name."""
 
 
 def scoped(tenant: str, transaction_id: str) -> str:
-    """The name under which a transaction is kept: each tenant has ids of its own. No id has a slash."""
+    """The name under which a transaction is kept: each tenant has its own ids. No id has a slash."""
     return f"{tenant}/{transaction_id}" if tenant else transaction_id
 
 

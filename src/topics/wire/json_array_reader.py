@@ -1,10 +1,10 @@
 """Incremental reader for long JSON arrays, so that a large body does not block the loop.
 
-A parser cannot be stopped within its input. So the array is cut into portions, and each is parsed as an array of its
-own. Where to cut is guessed first: behind something that looks like the end of an element. A guess needs no proof: when
+A parser cannot be stopped within its input. So the array is cut into portions, and each is parsed as its own array.
+Where to cut is guessed first: behind something that looks like the end of an element. A guess needs no proof: when
 every portion is an array, and so is the rest of the body without them, the whole is JSON, and there is only one way to
-read JSON. A wrong guess, in the middle of a string for instance, gives a portion that is no array; then brackets are
-counted, which is slower and exact. Errors are reported only for portions that were cut exactly.
+read JSON. A wrong guess, in the middle of a string for instance, gives a portion that is not an array; then brackets
+are counted, which is slower and exact. Errors are reported only for portions that were cut exactly.
 
     {"records":[ ... , ... , ... ],"node":"a"}
     prefix     [ portion, portion  ] suffix
@@ -138,7 +138,7 @@ def _match_end(pattern: "re.Pattern[bytes]", text: bytes, pos: int = 0) -> int:
 
 
 class JsonArrayReader(Generic[T]):
-    """Reads an array. `step` until it says that there is no more; `items` and `end` are right then."""
+    """Reads an array. `step` until it reports the end; `items` and `end` are right then."""
 
     __slots__ = ("_body", "_decode", "_exact", "_guesses", "_kind", "_scan", "_start", "end", "items")
 

@@ -139,7 +139,7 @@ _decode_rest = msgspec.json.Decoder(_Rest).decode
 
 
 def records_of(copies: Copies) -> list[Record]:
-    """The copies as records, for whoever has to look into them before they are written."""
+    """The copies as records, for a caller that has to look into them before they are written."""
     rests = [_decode_rest(b"{" + rest[1:]) for rest in copies.rests]
     return [Record(rest.data, rest.tag, rest.node, rest.meta) for rest in rests]
 
@@ -352,7 +352,7 @@ def stamp(meta: bytes | None, source: str, deliveries: int, seq: int, failures: 
 
 
 def read_provenance(meta: bytes | None) -> Provenance | None:
-    """Where a record came from; None when it is no dead letter."""
+    """Where a record came from; None when it is not a dead letter."""
     if meta is None or _FROM not in meta:
         return None
     front = _FRONT.match(meta)

@@ -1,6 +1,6 @@
 """Record encoding: JSON fragments, written once at append and joined by every read.
 
-`model.records` has the picture of a fragment and of the row that says where its parts are. Nothing here parses a
+`model.records` has the picture of a fragment and of the row that states where its parts are. Nothing here parses a
 payload; a fragment's parts are found by arithmetic over the rows.
 """
 
@@ -161,7 +161,7 @@ def _join(datas: list[msgspec.Raw | bytes], tails: list[bytes] | None, first_seq
 
 
 def _encode_mixed(records: Sequence[Record], first_seq: int, ts: int, node: str | None, base: int) -> Fragments:
-    """The general way: each record has a head, a meta part and a tag part of its own."""
+    """The general way: each record has its own head, meta part and tag part."""
     middles: dict[str | None, bytes] = {}
     fragments: list[bytes] = []
     rows = array("I")

@@ -43,7 +43,7 @@ class View(msgspec.Struct, frozen=True, gc=False):
 
 
 class RowsOnly(View, frozen=True, gc=False):
-    """A view whose text is elsewhere: it tells where fragments are, and how large, and nothing more."""
+    """A view whose text is elsewhere: it reports where fragments are, and how large, and nothing more."""
 
     text_bytes: int
 

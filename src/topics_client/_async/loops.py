@@ -126,7 +126,7 @@ class AsyncConsumer(AsyncIterator[Item]):
                 await self._send(state.recreate())
                 await self._send(state.commit(seq))
         except TopicRecreated:
-            # The next read tells of it, by a gap, and goes on in the new topic.
+            # The next read reports it, by a gap, and goes on in the new topic.
             pass
         state.was_committed(seq)
 

@@ -92,7 +92,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._loop.is_closed():
             self._transport.abort()
 
-    # Ends it for whoever waits on it.
+    # Ends it for a caller that waits on it.
     shutdown = close
 
     async def _wait(self, future: "asyncio.Future[None]", timeout_s: float) -> None:

@@ -78,7 +78,7 @@ class AsyncSocket(AsyncIterator[LiveItem]):
         self._resending: Task | None = None
         self._closing = Flag()
         self._failure: ClientError | None = None
-        # Guards the session and the connection. Whoever wants both locks takes the one for sending first.
+        # Guards the session and the connection. A caller that wants both locks takes the one for sending first.
         self._changed = Condition()
         self._sending = Lock()
 
@@ -230,7 +230,7 @@ class AsyncSocket(AsyncIterator[LiveItem]):
         try:
             await self._read_all(self._connection)
         except Exception as error:
-            # A bug, or an interpreter that is shutting down: whoever waits must not wait for ever.
+            # A bug, or an interpreter that is shutting down: a caller that waits must not wait for ever.
             await self._fail(ConnectionFailed(f"the socket failed: {error!r}", maybe_done=True))
             raise
 

@@ -135,7 +135,7 @@ def release_wake(id: str, wake: Wake) -> Request[None]:
 
 
 def _held(wake: Wake) -> dict[str, str]:
-    # In the place of the key: whoever holds the lease speaks with its token.
+    # In the place of the key: a caller that holds the lease speaks with its token.
     return {"content-type": _JSON, "authorization": f"Bearer {wake.token}"}
 
 

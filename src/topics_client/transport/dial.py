@@ -32,7 +32,7 @@ class DialSettings(TypedDict):
 
 def dial_settings(session: Session) -> DialSettings:
     options, address = session.options, session.address
-    # Nothing is negotiated in a handshake; the library has a name of its own.
+    # Nothing is negotiated in a handshake; the library has its own name.
     left_out = ("accept", "accept-encoding", "user-agent")
     trusted = options.ssl_context or ssl.create_default_context() if address.is_tls else None
     return DialSettings(

@@ -1,4 +1,4 @@
-"""One server for all tests that only need an empty name of their own."""
+"""One server for all tests that only need their own empty name."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -81,7 +81,7 @@ class EventStream:
 
     @property
     def refusal(self) -> httpx.Response:
-        """The answer, if it is no stream, for `refused`."""
+        """The answer, if it is not a stream, for `refused`."""
         body = self._file.read(int(self.headers["content-length"]))
         return httpx.Response(self.status, headers=self.headers, content=body)
 

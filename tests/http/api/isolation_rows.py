@@ -180,7 +180,7 @@ ROWS: dict[str, tuple[Ask, ...]] = {
         Ask("/v0/routers/{own}r", {"source": "{own}t", "dest": "{{topic}}", "create_dest": False}),
     ),
     "DELETE /v0/routers/{router}": (Ask("/v0/routers/{{router}}"),),
-    # Transactions. Each tenant has ids of its own: those of another are not there.
+    # Transactions. Each tenant has its own ids: those of another are not there.
     "POST /v0/transactions": (Ask("/v0/transactions", {"id": "{{transaction}}", "sequence": -1}, answers=[400]),),
     "GET /v0/transactions/{transaction}": (Ask("/v0/transactions/{{transaction}}", answers=[404]),),
     "POST /v0/transactions/{transaction}/stage": (

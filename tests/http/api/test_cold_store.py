@@ -151,7 +151,7 @@ def test_requests_and_bytes_in_the_store_are_reported_by_stream(s3: S3Server, tm
         assert after["storage"]["local_storage"]["segment_cache_bytes"] == str(
             int(cached) + int(stored["segments_bytes"])
         )
-        # Another stream has numbers of its own.
+        # Another stream has its own numbers.
         client.post("/v0/topics/other", json={"records": [{"data": 1}]})
         assert details(client, "other")["object_store_requests"]["by_artifact"] == []
 

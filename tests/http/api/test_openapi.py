@@ -98,7 +98,7 @@ def test_every_answer_is_as_described(case: schemathesis.Case[Any], described: L
         aim(case.path_parameters or {})
     if case.path.endswith(SEARCHES):
         aim_search(case)
-    # Events do not end before a minute is over, and JSON one behind the other is no JSON document.
+    # Events do not end before a minute is over, and JSON one behind the other is not a JSON document.
     assume(query.get("live") != "sse" and query.get("format") != "raw")
     webhook = case.body.get("webhook") if isinstance(case.body, dict) else None
     if isinstance(webhook, dict):

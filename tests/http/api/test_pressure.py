@@ -61,7 +61,7 @@ def post(api: httpx.Client, topic: str, *values: object, **fields: object) -> ht
 
 
 def long_poll(pressed: PressedServer, pool: ThreadPoolExecutor, topic: str, from_seq: int = 0) -> Future[Any]:
-    """A reader that waits on a connection of its own."""
+    """A reader that waits on its own connection."""
     body = {"from_seq": from_seq, "wait_ms": 30_000}
     asked = pool.submit(httpx.post, f"{pressed.url}/v0/topics/{topic}/diff", json=body, timeout=PATIENCE_S)
     while not pressed.on_loop(lambda: pressed.engine.core.directory.load(topic).waiters):
@@ -88,7 +88,7 @@ def test_deferring_keeps_low_priorities_waiting_and_high_ones_not(
     assert shown["topics_scheduler_coalesced_total"] >= 2.0
     assert shown["topics_pressure"] == pytest.approx(0.9, abs=0.01)
     assert not low.done()
-    # The records are there for whoever asks; only the telling waits.
+    # The records are there for a caller that asks; only the telling waits.
     assert api.post("/v0/topics/low/diff", json={}).json()["head_seq"] == 3
     time.sleep(0.01)
     assert api.get("/v0/topics/low").json()["effective_priority"] > -500

@@ -70,7 +70,7 @@ def test_nor_a_publish(shared: LiveServer, boss: httpx.Client) -> None:
 
 
 def test_a_config_may_repeat_what_somebody_else_decided(boss: httpx.Client, zeta: httpx.Client) -> None:
-    """Whoever reads a config, changes one field and puts it back changes one field."""
+    """A caller that reads a config, changes one field and puts it back changes one field."""
     boss.put("/v0/topics/zeta:q4", json=_queue("acme:dead"))
     config = zeta.get("/v0/topics/zeta:q4").json()["config"]
     assert zeta.put("/v0/topics/zeta:q4", json={**config, "lease_ms": 5000}).is_success

@@ -172,7 +172,7 @@ def test_a_key_keeps_its_transaction_over_a_kill(tmp_path: Path) -> None:
             begin(one, "t")
             assert stage(one, "t", "x", 1).is_success
         server.kill()
-        # The place of a key among the keys says nothing about it.
+        # The place of a key among the keys has no information about it.
         server._settings["TOPICS_API_KEYS"] = "two,one"
         server.start()
         wait_until_ready(server.url)

@@ -2,7 +2,7 @@
 
 The table is that of `tests/unit/engine/test_write_paths.py` with statuses and codes. A refused write has changed
 nothing; where the obstacle can go away, the same request then succeeds; where it is none for a way of writing, the
-table says why, and the request succeeds.
+table states why, and the request succeeds.
 """
 
 import socket

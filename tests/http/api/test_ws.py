@@ -341,7 +341,7 @@ def test_a_bad_subscribe_changes_nothing(
     socket.quiet()
 
 
-# Messages that are no commands
+# Messages that are not commands
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import httpx
 
 REPORT: list[str] = []
-"""A line for each attack, for whoever wants to read them; see `conftest`."""
+"""A line for each attack, for a caller that wants to read them; see `conftest`."""
 
 
 class Seen(NamedTuple):
@@ -42,8 +42,8 @@ def connect(url: str) -> socket.socket:
 def beside(
     name: str, url: str, pid: int, attack: Callable[[threading.Event], None], asks: int = 200, pressing: bool = False
 ) -> Seen:
-    """Appends, reads and asks for health while an attack runs in a thread of its own. An attack that keeps the disk
-    busy is `pressing`: then appends may be put off."""
+    """Appends, reads and asks for health while an attack runs in its own thread. An attack that keeps the disk busy is
+    `pressing`: then appends may be put off."""
     over = threading.Event()
     begun = threading.Event()
     failures: list[BaseException] = []

@@ -40,7 +40,7 @@ class Reply(NamedTuple):
 
 
 class App:
-    """An application that tells what it saw, or does what a test's own handler does."""
+    """An application that reports what it saw, or does what a test's own handler does."""
 
     def __init__(self, handler: Handler | None = None, admit: Callable[[RequestHead], int | Refusal] | None = None):
         self._handler = handler
@@ -160,7 +160,7 @@ class Site:
         return client
 
     async def ask(self, *parts: bytes) -> Reply:
-        """One request on a connection of its own."""
+        """One request on its own connection."""
         client = await self.connect()
         reply = await client.ask(*parts)
         client.close()

@@ -148,7 +148,7 @@ def test_a_flood_ends_its_connection_and_no_other(loops: Loops, name: str) -> No
         assert await client.goodbye() == ENHANCE_YOUR_CALM
         calm.ask(1)
         assert (await calm.answer(1)).status == 200
-        # What was taken back before its turn was never begun; what was begun is no more than the tokens.
+        # What was taken back before its turn was never begun; what was begun is at most the tokens.
         assert len(site.app.exchanges) <= 60
 
     run(loops, scene, App(), ManualClock(), http2_resets=50, http2_idle_frames=50)

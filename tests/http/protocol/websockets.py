@@ -1,4 +1,4 @@
-"""WebSockets for tests: a receiver that tells what it got, and a peer that sends whatever bytes it is told."""
+"""WebSockets for tests: a receiver that reports what it got, and a peer that sends whatever bytes it is told."""
 
 import asyncio
 import struct

@@ -65,7 +65,7 @@ class Line:
     http: httpx.Client
 
     def try_once(self, method: str, path: str, headers: Headers, body: bytes = b"") -> httpx.Response | None:
-        """The answer; None when there was none, or none that says how it went."""
+        """The answer; None when there was none, or none that states how it went."""
         try:
             answer = self.http.request(method, path, headers=headers, content=body)
         except httpx.TransportError:

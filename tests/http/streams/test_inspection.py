@@ -1,4 +1,4 @@
-"""`_details`, `_index_status` and what the server tells of itself."""
+"""`_details`, `_index_status` and what the server reports itself."""
 
 import json
 import time

@@ -142,7 +142,7 @@ def test_a_router_states_what_it_cannot_forward(http: httpx.Client, name: str, d
     http.put(f"/v0/topics/{source}", json={})
     http.put(f"/v0/routers/{name}", json={"source": source, "dest": name})
     http.post(f"/v0/topics/{source}", json={"records": [{"data": {"id": 1}}, {"data": {"number": 2}}]})
-    # The stream promises more than its source: it waits for a sync, and nobody tells when that was.
+    # The stream promises more than its source: it waits for a sync, and nobody reports when that was.
     while not (state := http.get(f"/v0/routers/{name}").json())["blocked"]:
         pass
     assert http.get(described).json() == [{"id": 1}]
@@ -263,7 +263,7 @@ def test_everything_is_there_again_after_a_kill(tmp_path: Path) -> None:
 def test_a_repeated_key_is_compared_with_what_was_sent_where_that_is_known(
     http: httpx.Client, name: str, path: str
 ) -> None:
-    """A profile stores its own form of an entry, with the time of then; to send the same again is no mistake."""
+    """A profile stores its own form of an entry, with the time of then; to send the same again is not a mistake."""
     http.put(path, headers={"content-type": "application/json"})
     assert http.post(f"{path}/_profile", json={"profile": {"kind": "evlog"}}).status_code == 200
     records = [{"data": {"level": "info", "message": "hello"}}]

@@ -72,7 +72,7 @@ class Player:
             return
         resource = urlsplit(step["path"]).path.rpartition("/")[2]
         if response.status_code == 408:
-            # Theirs says that nothing is missing.
+            # Theirs states that nothing is missing.
             coverage = theirs["coverage"]
             coverage |= {name: ours["coverage"][name] for name in coverage if name.startswith("possible_missing")}
             coverage |= {name: ours["coverage"][name] for name in ("mode", "oldest_omitted_append_at")}

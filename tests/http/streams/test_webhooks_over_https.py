@@ -51,7 +51,7 @@ def opened() -> Iterator[Open]:
 
 
 class Hook:
-    """A subscription whose webhook is called for a stream of its own."""
+    """A subscription whose webhook is called for its own stream."""
 
     def __init__(self, http: httpx.Client, name: str, url: str) -> None:
         self._http = http

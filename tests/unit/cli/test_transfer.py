@@ -55,7 +55,7 @@ class Called(Exception):
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    """A topic that counts as large, and a Spark that only says that it was called."""
+    """A topic that counts as large, and a Spark that only states that it was called."""
 
     def called(*args: object, **kwargs: object) -> int:
         raise Called

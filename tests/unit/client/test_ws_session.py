@@ -155,7 +155,7 @@ def test_another_topic_of_the_name_is_one_only_when_that_was_reported() -> None:
     talker = Talker()
     talker.follow("a", 3)
     for _ in range(2):
-        # The server says that it is another one, and the connection breaks before the loss is told.
+        # The server states that it is another one, and the connection breaks before the loss is told.
         [said] = talker.resume()
         assert (said["from_seq"], said["epoch"]) == (3, 7)
         talker.hear("subscribed", request_id=said["request_id"], topics={"a": position(3, epoch=8)})

@@ -47,7 +47,7 @@ _ERRORS = {module.__name__ for module in (errors, errors, errors)}
 
 
 def error_classes(root: type[errors.TopicsError] = errors.TopicsError) -> Iterator[type[errors.TopicsError]]:
-    """The classes of the tree that have a code of their own."""
+    """The classes of the tree that have their own code."""
     if "code" in vars(root):
         yield root
     for child in root.__subclasses__():

@@ -392,7 +392,7 @@ def test_a_cold_read_that_retention_overtook_reads_again(tmp_path: Path) -> None
         await soon(delete(engine, "t", before_seq=6))
         assert await soon(checkpoint(engine))
         gate.lifted.set()
-        # The files it was going to read are gone: that is no damage, only an old plan.
+        # The files it was going to read are gone: that is not damage, only an old plan.
         result = await soon(answer)
         assert [record["data"] for record in result.records()] == [5, 6, 7, 8, 9]
         await soon(engine.close())
@@ -652,7 +652,7 @@ def test_the_loop_never_waits_for_an_object_store(tmp_path: Path) -> None:
 
     async def test() -> None:
         options = {"segment_max_events": 4, "hot_retain_segments": 0, "cold_dir": url}
-        # A start is not on the loop: the server recovers on a thread of its own.
+        # A start is not on the loop: the server recovers on its own thread.
         engine = await asyncio.to_thread(open_engine, tmp_path, fs, **options)
         engine.start(asyncio.get_running_loop())
         for number in range(1, 11):

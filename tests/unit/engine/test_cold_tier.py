@@ -379,7 +379,7 @@ def test_a_damaged_object_is_reported(world: Setup) -> None:
 
 @pytest.mark.parametrize("wrong", ["missing", "short"])
 def test_the_loop_keeps_what_it_needs_of_an_object_that_is_wrong(world: Setup, wrong: str) -> None:
-    """Whoever reads it finds out; deletes, caps and a start go on without asking the store, as before."""
+    """A caller that reads it finds out; deletes, caps and a start go on without asking the store, as before."""
     engine = world.filled()
     whole = bytes(world.store.get(SEGMENT + ".data"))
     if wrong == "missing":

@@ -235,7 +235,7 @@ def test_who_comes_another_way_comes_behind_them_and_those_after_it_behind_it(en
 
 @pytest.mark.parametrize("full", [False, True])
 def test_those_who_are_taken_one_by_one_are_staged_before_who_made_them_so(engine: Engine, full: bool) -> None:
-    """They open a group of their own while another one is about to be opened, and must not be forgotten for it."""
+    """They open their own group while another one is about to be opened, and must not be forgotten for it."""
     source, other = gathering(engine), Source(engine)
     singles: list[object] = []
     source.handle_each = lambda callers: singles.extend(  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""A delete of many ranges is prepared in steps, and is one moment for whoever reads."""
+"""A delete of many ranges is prepared in steps, and is one moment for a caller that reads."""
 
 from collections.abc import Callable
 

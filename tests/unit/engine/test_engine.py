@@ -85,7 +85,7 @@ def test_a_closed_engine_still_reads(engine: Engine) -> None:
 
 
 def test_a_closed_engine_never_writes_again(disk: FakeDisk, clock: ManualClock) -> None:
-    # Expired records are noticed by whoever reads; but the folder may belong to another process by now.
+    # Expired records are noticed by the caller that reads; but the folder may belong to another process by now.
     engine = open_engine(disk, clock)
     put(engine, "t", ttl_ms=1000)
     append(engine, "t", 1)

@@ -54,7 +54,7 @@ def test_what_is_gone_from_the_front_counts_up_to_where_it_goes() -> None:
 
 
 def test_flags_that_are_only_in_a_file_are_not_read() -> None:
-    """It may be whole and is not said to be: whoever asks is on the loop."""
+    """It may be whole and is not said to be: a caller that asks is on the loop."""
     disk = FakeDisk()
     engine = filled(disk, segment_max_events=6)
     checkpoint(engine)

@@ -1,4 +1,4 @@
-"""Class `remote`: an acknowledgement says that the backup storage has it, so it outlives the machine."""
+"""Class `remote`: an acknowledgement states that the backup storage has it, so it outlives the machine."""
 
 import random
 from collections.abc import Callable

@@ -275,7 +275,7 @@ def test_a_change_knows_of_the_unlogged_records_in_flight_before_it(disk: FakeDi
     ask_append(engine, "t", 3)
     flush(engine)
     assert seqs(engine, "t") == [1, 2, 3]
-    # The log has neither 1 nor 2; the change tells that they were given out, or 3 would look like damage.
+    # The log has neither 1 nor 2; the change reports that they were given out, or 3 would look like damage.
     after = open_engine(killed(disk))
     assert seqs(after, "t") == [3]
     assert append(after, "t", 4).first_seq == 4
@@ -438,7 +438,7 @@ def test_until_then_a_start_finds_what_the_log_before_the_drop_needs(disk: FakeD
 
 
 def test_nothing_is_logged_of_a_topic_behind_its_drop(disk: FakeDisk, clock: ManualClock) -> None:
-    # Expired records are noticed by whoever looks, also while the drop is on its way.
+    # Expired records are noticed by the caller that looks, also while the drop is on its way.
     engine = open_engine(disk, clock)
     put(engine, "t", ttl_ms=100)
     append(engine, "t", 1, 2)

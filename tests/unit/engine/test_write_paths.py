@@ -2,7 +2,7 @@
 
 Where a write is refused, the error is the one the table says, and nothing has changed: no seq, no byte, no key, no
 lease, no cursor, no fork that is counted. Where the obstacle can go away, the same write then succeeds. Where an
-obstacle is none for a write, the table says why, and the write succeeds in spite of it.
+obstacle is none for a write, the table states why, and the write succeeds in spite of it.
 
 A new way of writing, or a new obstacle, is a new row or column here, and the tests fail until all its cells are filled.
 """

@@ -1,4 +1,4 @@
-"""Whoever asks for much waits in line, a slice at a time; whoever asks for little does not."""
+"""A caller that asks for much waits in line, a slice at a time; a caller that asks for little does not."""
 
 from collections import deque
 from collections.abc import Callable

@@ -139,7 +139,7 @@ def test_what_was_held_for_a_client_that_went_away_is_given_back() -> None:
 
 
 class BufferedWire(FullWire):
-    """A client that reads nothing, on a transport that tells when its buffer is full and when it is empty."""
+    """A client that reads nothing, on a transport that reports when its buffer is full and when it is empty."""
 
     high = 256 * 1024
     paused = False

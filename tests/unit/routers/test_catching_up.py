@@ -1,4 +1,4 @@
-"""Whoever looks at a destination sees what its source has, before the pump has come to it by itself."""
+"""A caller that looks at a destination sees what its source has, before the pump has come to it by itself."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from topics.testing import FakeDisk
 
 
 class Ticks(list[Callable[[], None]]):
-    """Keeps what an engine puts off to later in the tick, so that a test says when that comes."""
+    """Keeps what an engine puts off to later in the tick, so that a test states when that comes."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__()

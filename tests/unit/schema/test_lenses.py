@@ -1,4 +1,4 @@
-"""Each op: what it makes of an entry, what its proof asks for, and which documents are no lens."""
+"""Each op: what it makes of an entry, what its proof asks for, and which documents are not lenses."""
 
 from typing import Any
 

@@ -404,7 +404,7 @@ def test_a_query_waits_for_an_index_file_until_its_time_is_over() -> None:
     slow.late[0]()
     (outcome,) = answers
     assert outcome.spent == "time" and outcome.missed == 15 and not outcome.result.hits
-    # It comes all the same, and whoever asks next finds it.
+    # It comes all the same, and a caller that asks next finds it.
     slow.runner.run()
     assert len(answers) == 1
     again = slow.ask()

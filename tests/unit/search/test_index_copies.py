@@ -13,7 +13,7 @@ def put(fs: FileSystem, path: str, content: bytes) -> None:
 
 
 def test_a_copy_that_is_there_is_not_touched() -> None:
-    """A second attempt comes late, and the first one's copy may be mapped by whoever searches."""
+    """A second attempt comes late, and the first one's copy may be mapped by the caller that searches."""
     disk = FakeDisk()
     disk.make_dirs("cold")
     put(disk, "file", b"companion" * 100)

@@ -202,7 +202,7 @@ def test_routing_keys_report_where_they_were_looked_up() -> None:
 
 
 def test_entries_of_a_segment_that_is_gone_as_a_whole_are_no_hits() -> None:
-    """A segment whose last live entry is deleted is removed, and nothing but its absence tells of it."""
+    """A segment whose last live entry is deleted is removed, and nothing but its absence reports it."""
     world = World(FakeDisk(), ManualClock())
     world.create("logs")
     for first in range(0, 12, 3):

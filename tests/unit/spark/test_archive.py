@@ -203,7 +203,7 @@ def test_erasure_deadline_holds_without_other_changes(folder: Folder) -> None:
     run_all(folder.disk, folder, **rules)
     [before] = sorted(data_files(folder.disk))
     assert [file.hidden_ms for file in state_of(folder.disk).with_hidden_rows()] == [hidden_ms]
-    # The status says when somebody has to look again, and each look does what is due by then.
+    # The status states when somebody has to look again, and each look does what is due by then.
     assert load_status(folder.disk, folder.layout).due_ms == hidden_ms + 5000
     advance(folder.clock, 4999)
     run_all(folder.disk, folder, **rules)

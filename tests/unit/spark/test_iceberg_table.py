@@ -154,7 +154,7 @@ def test_a_table_is_made_of_an_archive_that_had_none_and_no_file_of_it_is_opened
     assert len(topic_of(folder.disk, "orders").deleted) and read_table(folder.disk) is None
     files = {path: data for path, data in every_file(folder.disk).items() if path.endswith(".parquet")}
     for path in files:
-        # Whoever opens one fails.
+        # A caller that opens one fails.
         replace_file(folder.disk, path, b"")
     run_shown(folder.disk, folder, 1)
     for path, data in files.items():

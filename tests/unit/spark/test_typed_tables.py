@@ -83,7 +83,7 @@ def test_a_new_version_is_an_evolution_of_the_table(described: Described) -> Non
     kept = {field.name: field.field_id for field in after.schema().fields}
     assert "id" not in kept and kept["number"] > max(numbers.values())
     assert {name: kept[name] for name in kept if name != "number"} == {n: i for n, i in numbers.items() if n != "id"}
-    # Whoever reads the snapshot of before sees the columns of before.
+    # A caller that reads the snapshot of before sees the columns of before.
     old = before.scan(snapshot_id=before.metadata.current_snapshot_id).to_arrow()
     assert old.num_rows == 40 and "id" in old.column_names
 

@@ -180,7 +180,7 @@ def test_a_fork_inherits_the_versions_up_to_where_it_leaves(
         append(streams, "late", b'{"id":7}', JSON)
     with pytest.raises(InvalidRequestError):
         fork(streams, "wrong", "a", body=b'{"id":7}')
-    # From here on each has a history of its own.
+    # From here on each has its own history.
     evolve(streams, "early")
     append(streams, "early", b'{"number":8}', JSON)
     assert boundaries(streams, "early") == [0, 2]

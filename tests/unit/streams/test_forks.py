@@ -114,7 +114,7 @@ DEPTH = 1_200
 
 
 def chain(streams: Streams, depth: int, own: bool) -> str:
-    """A fork of a fork of ..., with an entry of its own each or with none; the name of the last."""
+    """A fork of a fork of ..., with its own entry each or with none; the name of the last."""
     create(streams, "f0", body=b"0;")
     for number in range(1, depth + 1):
         fork(streams, f"f{number}", f"f{number - 1}")

@@ -1,4 +1,4 @@
-"""Lines are written by a thread of their own, and what cannot be kept is counted."""
+"""Lines are written by their own thread, and what cannot be kept is counted."""
 
 import os
 from pathlib import Path

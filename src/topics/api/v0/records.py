@@ -44,7 +44,7 @@ def append(call: Call) -> None:
     if call.exchange.large_body is not None:
         run_task(call, _append_large(call, call.exchange.large_body), call.refuse)
         return
-    # Neither the body nor what it says is kept until the answer. Memory freed at once serves the next request while it
+    # Neither the body nor its values are kept until the answer. Memory freed at once serves the next request while it
     # is in the processor's cache: a third of what a batch costs.
     body, call.exchange.body = call.exchange.body, b""
     batch = decode_append(body)
@@ -119,7 +119,7 @@ class DiffSource(Projection, frozen=True, kw_only=True):
         _read(engine, topic.name, request, self.streams, self.filter, self.search, done)
 
     def newest(self, engine: Engine, topic: Topic, cursor: int, up_to: int) -> Frame | None:
-        # An answer tells more than a frame does.
+        # An answer has more fields than a frame.
         return None
 
     def frames(self, topic: Topic, found: ReadResult, cursor: int, too_old: bool) -> list[Frame]:
@@ -139,7 +139,7 @@ def diff_as(call: Call, asked: DiffBody) -> None:
     streams = call.flag("streams", False) if call.exchange.head.query else False
     text, search = asked.filter, None
     if text is not None:
-        # Refused here, and not by whoever is asked to find what matches.
+        # Refused here, and not by the caller that is asked to find what matches.
         free_filter(text)
         search = call.live.search
     if asked.since_ts is not None or asked.last is not None:

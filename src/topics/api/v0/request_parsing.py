@@ -129,6 +129,6 @@ def _since(engine: Engine, topic: Topic, given: int | str | None) -> int:
         raise InvalidRequestError("diff field since_ts: must be milliseconds since 1970, or a date", field="since_ts")
     found = seek_time(topic, engine.reader, since_ms)
     if found < topic.earliest and topic.evict_floor > SEQ_BASE:
-        # Of what was lost nobody knows whether it was older. The read tells of it.
+        # Of what was lost nobody knows whether it was older. The read reports it.
         return 0
     return found

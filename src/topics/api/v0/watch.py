@@ -385,7 +385,8 @@ class WatchStream(EventSink):
         """Begins to deliver. A topic that is gone by now is told first."""
         session = self._session
         self._live.sessions.attach(session, self)
-        # With an id before anything else: a client that loses the connection at once can then say that it saw nothing.
+        # With an id before anything else: a client that loses the connection at once can then report that it saw
+        # nothing.
         self.attach(stream, b"%bid: %b\n\n" % (RETRY_FIELD, self._ids.write()))
         if self.closed:
             return
@@ -526,7 +527,7 @@ def stream(call: Call) -> None:
     session = live.sessions.find(call.topic)
     key = live.keys.authenticate_stream(head.headers.get("authorization"), call.query.get("token"))
     if key is not session.key:
-        # Another key that is valid by itself is no better than none.
+        # Another key that is valid by itself is not better than none.
         raise UnauthorizedError
     if head.method == "HEAD":
         start_events(call).close()

@@ -115,8 +115,8 @@ def cache_control(call: Call, topic: Topic, offset: str, spec: ReadSpec, found: 
     nothing at all may be anything soon."""
     if not found.count:
         return NO_STORE
-    # Without an offset of its own, the same address leads to another stream once this one is deleted; and where there
-    # is a schema, a later one may come with a lens that shows the same entries otherwise.
+    # Without its own offset, the same address leads to another stream once this one is deleted; and where there is a
+    # schema, a later one may come with a lens that shows the same entries otherwise.
     bound = bool(offset) and offset != START and not has_versions(topic)
     full = bound and not found.at_tail and spec.key is None and spec.filter is None
     for_good = immutable and full and not _may_shrink(topic) and not removed_count(topic)

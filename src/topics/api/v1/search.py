@@ -145,7 +145,7 @@ class ManySearch:
     def _bind(self, topic: Topic, config: SearchConfig, after: list[Any] | None) -> SearchRequest:
         body: SearchBody = msgspec.structs.replace(self._body, search_after=after)
         if not body.sort:
-            # Offsets of several streams say nothing about each other; times do.
+            # Offsets of several streams have no information about each other; times do.
             by_score = [SCORE] if known_search(body.q or "", contract_of(topic).registry).has_text else []
             primary = config.primary_timestamp_field
             # A stream without a time is sorted by its offsets, and among other streams as if its times were null.

@@ -105,7 +105,7 @@ def showing(asked: SearchRequest, outcome: Outcome, fetched: Fetched, make: Make
     result, found = outcome.result, fetched.entries
     # Where the entries were too large for one answer, the page is shorter.
     reached = result.hits.between(0, fetched.reached)
-    # An entry that was removed since it was found is no hit any more.
+    # An entry that was removed since it was found is not a hit any more.
     kept = reached if len(found) == len(reached) else reached.only(found)
     pieces: list[bytes] = []
     at = 0

@@ -228,7 +228,7 @@ def index_status(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
             "object_count": bundle.objects,
             "bytes_at_rest": str(bundle.bytes),
             "fully_indexed_uploaded_segments": config is None or bundle.segments >= requested,
-            # As with what is held up below: only there where it says something.
+            # As with what is held up below: present only where it has information.
             **({"cold_bytes_at_rest": str(bundle.cold_bytes)} if bundle.cold_bytes else {}),
         },
         "search_families": [

@@ -68,7 +68,8 @@ class Connection(asyncio.Protocol):
         # Whether the client sends no more.
         self._eof = False
         # Whether the client may still be sending when the connection ends. A plain close would then answer its bytes
-        # with a reset, which can take our last answer with it: so we say that we are done, and read on for a while.
+        # with a reset, which can take our last answer with it: so the server announces the end, and reads on for a
+        # while.
         self._must_linger = False
         self._lingering = False
 
@@ -83,7 +84,7 @@ class Connection(asyncio.Protocol):
         server_state.adopt(self)
         server_state.counters.connections_total += 1
         if len(server_state.connections) > server_state.limits.connections_max and not server_state.make_room():
-            # No lingering: whoever opens connections without end should not have us keep them.
+            # No lingering: a caller that opens connections without end should not have us keep them.
             self._refuse(HttpError(Fault.TOO_MANY_CONNECTIONS, most=server_state.limits.connections_max), linger=False)
             return
         server_state.silent[self] = None
@@ -178,7 +179,7 @@ class Connection(asyncio.Protocol):
         head.peer = self._pipeline.peer
         verdict = server_state.admit(head)
         if head.allow_origin is not None or head.answer_headers:
-            # The answer says more, such as which page may read it, so it is none of the usual ones.
+            # The answer has more headers, such as the allowed origin, so it is not one of the prepared ones.
             exchange.plain = False
         if isinstance(verdict, int):
             if candidate and exchange.plain:
@@ -264,7 +265,7 @@ class Connection(asyncio.Protocol):
         self._throttle()
 
     def after_answer(self) -> None:
-        """An answer is sent: goes on if anything waited for that, and not before whoever answered is through."""
+        """An answer is sent: continues if anything waited, but not before the answering caller has returned."""
         waited = self._unparsed or self._pipeline.waiting or not self._reading or self._input_over
         if waited and not self._scheduled:
             self._scheduled = True
@@ -346,7 +347,7 @@ class Connection(asyncio.Protocol):
             self._refuse(HttpError(Fault.TIMEOUT))
 
     def expect_end(self) -> None:
-        """The server stops: answers from now on may have to say that they are the last."""
+        """The server stops: later answers may have to announce that they are the last."""
         self._framer.close()
         for exchange in self._pipeline.exchanges:
             exchange.plain = False
@@ -459,7 +460,7 @@ class Connection(asyncio.Protocol):
         return data
 
     def _throttle(self) -> None:
-        """Tells the transport whether to read."""
+        """Instructs the transport whether to read."""
         if self._transport is None:
             return
         if self._input_over:

@@ -305,7 +305,7 @@ class Pipeline:
     # Called by the connection.
 
     def send_continue(self, exchange: Exchange) -> None:
-        """Tells the client to send its body, once all before it are answered."""
+        """Instructs the client to send its body, once all before it are answered."""
         if self.exchanges[0] is exchange:
             self._pieces.append(CONTINUE)
         else:

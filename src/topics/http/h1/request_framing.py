@@ -45,7 +45,7 @@ _BODY_BYTES_MAX = 128 * 1024
 _DIGITS_MAX = len(str(_BODY_BYTES_MAX))
 _READY_BYTES = 4096
 _LENGTH = b"content-length"
-# With one of these the head alone does not say how the request is read.
+# With one of these the head alone does not determine how the request is read.
 _SPECIAL = (b"expect", b"content-encoding", b"transfer-encoding")
 
 
@@ -54,7 +54,7 @@ class Known:
 
     def __init__(self, head: RequestHead, front: bytes, back: bytes) -> None:
         self.head = head
-        """Says nothing of the length of the body: that is another each time."""
+        """Has no information about the length of the body: that is another each time."""
         self.front = front
         """The whole head, if requests with it have no body."""
         self.back = back
@@ -96,7 +96,7 @@ class HeadCache:
     def find(self, data: bytes, nbytes: int) -> bytes:
         """The body, if this is a whole request with a known head, which is the last one then; otherwise the data."""
         if self._last_cut and nbytes > self.cut_bytes and data.startswith(self._last_cut):
-            # It begins with a request that says to be shorter: there are several.
+            # It begins with a request with a shorter length: there are several.
             return data
         for known in self._known:
             lead = known.front
@@ -224,7 +224,7 @@ class HeadCache:
 
 
 def _length_of(rest: int) -> bytes:
-    """The length that makes so many bytes together with the body it tells of; empty where no length does."""
+    """The length that makes so many bytes together with the body it reports; empty where no length does."""
     length = rest - len(str(rest))
     if length + len(str(length)) != rest:
         # It has a digit less than both together: 9 and 1 are 10.
@@ -264,15 +264,15 @@ class RequestFramer(HeadCache):
         self.since_bytes = 0
         """How many bytes came since then."""
         self.due_bytes = 0
-        """How many of them the requests have whose heads were read; -1 when nobody can tell any more."""
+        """How many of them the requests have whose heads were read; -1 when it is unknown."""
 
     def begin(self, fresh: bytes, came: int = 0) -> None:
         """It stands between two requests, and this is what comes next; so much of it counts as come."""
         self.fresh, self.since_bytes, self.due_bytes = fresh, came, 0
 
     def left_of_request(self, unparsed: int) -> int:
-        """How much is left of the request that the parser is in, if so much that came was not given to it yet; nothing
-        between two of them, and less than nothing where nobody can tell."""
+        """How much is left of the request that the parser is in, if so much that came was not given to it yet; 0
+        between two of them, and negative where it is unknown."""
         return self.due_bytes - (self.since_bytes - unparsed)
 
     def candidate(self, head: RequestHead, length: int | None) -> bytes | None:

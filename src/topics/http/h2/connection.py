@@ -87,7 +87,7 @@ class Http2Connection(asyncio.Protocol):
         server_state.counters.http2_connections_total += 1
 
     def begin(self) -> None:
-        """Says hello, and reads what came behind the preface."""
+        """Sends the settings, and reads the bytes behind the preface."""
         if self._server_state.draining:
             self.expect_end()
         leftover, self._leftover = self._leftover, b""
@@ -248,7 +248,7 @@ class Http2Connection(asyncio.Protocol):
             self._server_state.recount_soon(self)
 
     def _throttle(self) -> None:
-        """Tells the transport whether to read."""
+        """Instructs the transport whether to read."""
         transport = self._transport
         requested = self._ending or not (self._queued or self.write_paused)
         if transport is None or requested == self._reading or transport.is_closing():
@@ -278,7 +278,7 @@ class Http2Connection(asyncio.Protocol):
             self._meter.charge(account)
 
     def run(self, exchange: Exchange, task: Task, owner: Hashable | None) -> None:
-        """Long requests have a place of their own in the queue, all of them together: frames are read meanwhile."""
+        """Long requests have their own place in the queue, all of them together: frames are read meanwhile."""
         task = request_task(exchange, task, self._server_state.monotonic)
         self._server_state.scheduler.run(task, owner or self._requests)
 
@@ -367,8 +367,8 @@ class Http2Connection(asyncio.Protocol):
         self._end(code)
 
     def _end(self, code: ErrorCodes | None) -> None:
-        """Says the last word, and reads on for a while: a plain close would answer what still comes, and be it only
-        that the client has read something, with a reset, which can take our words along."""
+        """Sends GOAWAY, and reads on for a while: a plain close would answer what still comes, and be it only that the
+        client has read something, with a reset, which can take our words along."""
         transport = self._transport
         assert transport is not None
         if code is None:

@@ -28,7 +28,7 @@ class ConnectionFault(Exception):
 
 
 class StreamFault(Exception):
-    """One request is no request; the others of its connection go on."""
+    """One request needs no batch; the others of its connection go on."""
 
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
@@ -93,7 +93,7 @@ class FrameReader:
 
 
 def goaway(last_stream: int, code: int = ErrorCodes.NO_ERROR) -> bytes:
-    """The frame that says which streams are still answered.
+    """The frame that states which streams are still answered.
 
     Made here, as the library sends nothing more once it has sent one: a server that stops has answers to give.
     """

@@ -142,7 +142,7 @@ class Requests:
         try:
             verdict = self._server_state.admit(exchange.head)
             if exchange.head.allow_origin is not None or exchange.head.answer_headers:
-                # The answer says more, such as which page may read it, so it is none of the usual ones.
+                # The answer has more headers, such as the allowed origin, so it is not one of the prepared ones.
                 exchange.plain = False
             if not isinstance(verdict, int):
                 self._respond_early(stream, verdict)

@@ -52,7 +52,7 @@ except ImportError:
 
 
 _VERSION = "sec-websocket-version"
-# The library tells of the connections it closes, which would be a line for every client that leaves.
+# The library reports the connections it closes, which would be a line for every client that leaves.
 _quiet = logging.getLogger(f"{__name__}.library")
 _quiet.setLevel(logging.WARNING)
 
@@ -76,7 +76,7 @@ class Handshake(NamedTuple):
 
 
 def read_handshake(head: RequestHead) -> Handshake:
-    """Raises `HandshakeError` for what is no handshake, or one that this server does not understand."""
+    """Raises `HandshakeError` for what is not a handshake, or one that this server does not understand."""
     protocol = ServerProtocol(state=State.OPEN, logger=_quiet)
     request = Request(head.target.decode("latin-1"), _headers(head), head.method, f"HTTP/{head.http_version}")
     if head.http_version not in ("1.1", "1.0"):
@@ -175,7 +175,7 @@ _RESERVED = 0x70
 _OPCODE = 0x0F
 _FIN = 0x80
 _REFUSED_PREFIX_BYTES = 4 * KIB
-"""How much of a refused message is given out, for what it says about itself."""
+"""The part of a refused message that is given out, to identify it."""
 
 
 class Message(NamedTuple):
@@ -300,8 +300,8 @@ class MessageReader:
         self._unread = data
 
     def read_on(self) -> bool:
-        """Reads a piece, unless something waits to be given out. Returns whether it did; what the library has to say
-        to it can then be sent before the next."""
+        """Reads a piece, unless something waits to be given out. Returns whether it did; output of the library for it
+        can then be sent before the next."""
         return not self._frames and self._read_piece()
 
     def texts(self) -> Sequence[bytes]:
@@ -407,7 +407,7 @@ class MessageReader:
                     return read if available > _PIECE_BYTES else self._begin(data, read)
             if data and (is_long := _is_long(data, 0)) is not False:
                 if read:
-                    # What was read is given out first.
+                    # Data read so far is given out first.
                     return read
                 return self._begin(data, 0) if is_long is None else self._begin_long(data)
         if data:
@@ -578,7 +578,7 @@ class MessageReader:
 
     def _fail(self, code: CloseCode, reason: str) -> None:
         self.drop()
-        # When we closed already, or the peer did behind this, there is nothing left to say but the end of the bytes.
+        # When we closed already, or the peer did behind this, only the end of the bytes is left to send.
         if self.protocol.state is State.OPEN or not self.protocol.eof_sent:
             self.protocol.fail(code, reason)
 

@@ -60,8 +60,8 @@ class Receiver(Protocol):
         ...
 
     def on_texts(self, texts: Sequence[bytes]) -> int:
-        """Several that came together. Takes as many of the first as can be taken together, and says how many: where it
-        is none, each of them comes by `on_text`."""
+        """Several that came together. Takes as many of the first as can be taken together, and states how many: where
+        it is none, each of them comes by `on_text`."""
         ...
 
     def on_large_text(self, text: LargeBody) -> None:
@@ -81,7 +81,7 @@ class Receiver(Protocol):
         ...
 
     def on_closing(self) -> None:
-        """The peer sends no more. `WebSocket.finish` says that it was answered everything it is going to be."""
+        """The peer sends no more. `WebSocket.finish` states that it was answered everything it is going to be."""
         ...
 
     def on_disconnect(self) -> None:
@@ -93,7 +93,7 @@ class Stage(enum.Enum):
     OPEN = enum.auto()
     # The peer closed, or broke the rules: it is answered once the receiver has finished.
     FINISHING = enum.auto()
-    # We closed, and wait for the peer to say so, too.
+    # We closed, and wait for the close frame of the peer.
     CLOSING = enum.auto()
     # Both said it, or nobody needs to. We wait for the end of the connection, lest a reset takes our last words.
     ENDING = enum.auto()
@@ -159,7 +159,7 @@ class WebSocket(asyncio.Protocol):
 
     def write(self, frame: bytes) -> bool:
         """Sends bytes that are whole frames, see `text_frame`, or drops them when the connection is ending. Returns
-        whether the peer can take more at once; whoever writes on regardless fills the memory."""
+        whether the peer can take more at once; a caller that writes on regardless fills the memory."""
         if self._stage is not Stage.OPEN and self._stage is not Stage.FINISHING:
             return False
         if not self._corked:
@@ -259,7 +259,7 @@ class WebSocket(asyncio.Protocol):
 
     @property
     def uploading(self) -> bool:
-        """Messages are no uploads: their sender learns of the end before the socket closes."""
+        """Messages are not uploads: their sender learns of the end before the socket closes."""
         return False
 
     def expect_end(self) -> None:
@@ -409,7 +409,7 @@ class WebSocket(asyncio.Protocol):
         return self._stage is Stage.OPEN and (self._held or self._write_paused)
 
     def _throttle(self) -> None:
-        """Tells the transport whether to read."""
+        """Instructs the transport whether to read."""
         if self._stage is Stage.GONE or self._transport.is_closing():
             return
         requested = not self._is_held_back and not (self._stage is Stage.OPEN and self._messages.has_more)
@@ -437,7 +437,8 @@ class WebSocket(asyncio.Protocol):
             self._send(buffered[0] if len(buffered) == 1 else b"".join(buffered))
 
     def _send_control(self) -> None:
-        """Sends what the library has to say. That it wants to end the connection is empty bytes, and seen elsewhere."""
+        """Sends the pending output of the library. That it wants to end the connection is empty bytes, and seen
+        elsewhere."""
         if not self._protocol.writes:
             return
         said = b"".join(self._protocol.data_to_send())
@@ -448,7 +449,7 @@ class WebSocket(asyncio.Protocol):
     # Ending.
 
     def _complete(self) -> None:
-        """Says the last word, and waits for the peer to end the connection."""
+        """Sends the close frame, and waits for the peer to end the connection."""
         self._flush()
         self._messages.drop()
         self._stage = Stage.ENDING

@@ -88,7 +88,7 @@ class LocalCopies:
         return file
 
     def asked_for(self, name: str, found: bool) -> None:
-        """Counts a look for a whole object. Those whose copies stay say nothing about whether there is enough room."""
+        """Counts a look for a whole object. The files whose copies stay have no information about free space."""
         if self.lasts(name):
             return
         with self._lock:
@@ -125,8 +125,8 @@ class LocalCopies:
     def replaced(self, name: str, pieces: Sequence[BytesLike]) -> None:
         """An object has new bytes: the end that was kept follows, and a copy of the whole stays only if it lasts.
 
-        Raises OSError where an old end might come back after a power cut: what it says is believed, so whoever changed
-        the object must not count on the change yet.
+        Raises OSError where an old end might come back after a power cut: its content is trusted, so the caller that
+        changed the object must not count on the change yet.
         """
         kept = self._read(name + _TAIL)
         if kept is not None:
@@ -190,7 +190,7 @@ class LocalCopies:
             file.close()
 
     def _write(self, name: str, pieces: Sequence[BytesLike]) -> bool:
-        # Two threads may fetch the same object: each writes a file of its own, and the later name wins.
+        # Two threads may fetch the same object: each writes its own file, and the later name wins.
         path = self._path(name)
         temporary = f"{path}.{threading.get_ident()}{_TMP}"
         try:

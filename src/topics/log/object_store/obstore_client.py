@@ -70,7 +70,8 @@ class RemoteStore:
         try:
             return int(self._ask(lambda: self._api.head(self._client(0), name))["size"])
         except FileNotFoundError:
-            # The answer to this question has no body, and only a body tells a missing object from a missing bucket.
+            # The answer to this question has no body, and only a body distinguishes a missing object from a missing
+            # bucket.
             self.get_range(name, 0, 1)
             raise
 

@@ -1,7 +1,7 @@
 """Object store interface of the cold tier, in eight calls.
 
-An object is written whole and in one step: whoever reads it gets the old bytes or the new ones. A completed call is
-durable, and every later call sees it. There are no folders, only names with `/` in them, below the prefix that the
+An object is written whole and in one step: a caller that reads it gets the old bytes or the new ones. A completed call
+is durable, and every later call sees it. There are no folders, only names with `/` in them, below the prefix that the
 store was opened with.
 
 A missing object is a `FileNotFoundError`: the store was asked and said so. `StoreUnavailable` is every answer that

@@ -10,8 +10,8 @@ the store in one step: durable at once, whole or not at all. A file that is not 
 there. So a crash leaves less behind here than on a disk, and there is nothing to do for a folder: making, syncing and
 removing one changes nothing.
 
-Opening for reading fetches the object, because whoever opens one goes on to read it, and one question is better than
-two. A rename is a copy and a removal. Cut short in between it leaves both, which a second attempt finds.
+Opening for reading fetches the object, because a caller that opens one goes on to read it, and one question is better
+than two. A rename is a copy and a removal. Cut short in between it leaves both, which a second attempt finds.
 """
 
 import contextlib
@@ -139,7 +139,7 @@ class WrittenObject:
         """Discard unsynced data: a truncated object must not replace a complete one."""
 
     def _all(self) -> list[BytesLike]:
-        """The bytes so far. They begin with what the store has, whatever a copy nearby says."""
+        """The bytes so far. They begin with the state of the store, whatever a local copy has."""
         if self._pieces is None:
             try:
                 self._pieces = [bytes(self._store.get(self._name))]
@@ -157,7 +157,7 @@ class WrittenObject:
 
 
 def _lasting(data: BytesLike) -> bytes | memoryview:
-    """Bytes that nobody changes. Those of a mapped file are left where they are: it may be larger than the memory."""
+    """Bytes that nobody changes. Mappings of a mapped file stay: it may be larger than the memory."""
     if isinstance(data, memoryview) and data.readonly and data.itemsize == 1 and data.contiguous:
         return data
     with memoryview(data) as view, view.cast("B") as flat:
@@ -270,7 +270,7 @@ class ObjectFileSystem:
         self._store.put_new(path, data)
 
     def open_ranged(self, path: str) -> File:
-        """For whoever reads a little of a large object."""
+        """For a caller that reads a little of a large object."""
         return RangedObject(self._store, path)
 
     def is_near(self, segment: str) -> bool:
@@ -287,7 +287,7 @@ class ObjectFileSystem:
 
 
 class TopicUse(NamedTuple):
-    """What one topic uses of an object store."""
+    """The use of an object store by one topic."""
 
     requests: TopicRequests
     """Since the server started."""
@@ -397,7 +397,7 @@ class TieredFileSystem:
 
 
 def open_ranged(fs: FileSystem, path: str) -> File:
-    """A file for whoever reads a little of it; a file of a disk is never fetched anyway."""
+    """A file for a caller that reads a little of it; a file of a disk is never fetched anyway."""
     if isinstance(fs, TieredFileSystem | ObjectFileSystem):
         return fs.open_ranged(path)
     return fs.open(path)
@@ -439,7 +439,7 @@ def tiered_for_server(
 ) -> TieredFileSystem:
     """Both tiers as a server needs them: with copies, with patience for a store that is away, and with counts."""
     metered = MeteredStore(store)
-    # Outside of the counts: what is refused at once is no request.
+    # Outside of the counts: what is refused at once is not a request.
     guarded = GuardedStore(metered, seconds)
 
     def stats() -> StoreStats:

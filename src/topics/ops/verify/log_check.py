@@ -299,7 +299,7 @@ class LogWalker(ShardReader):
             behind = next((frame for frame in self._first_frames(later) if frame.lsn >= expected), None)
         next_lsn = behind.lsn if behind is not None else None
         # Where the bytes end with the file, or frames are missing without a byte in their place, some may have been cut
-        # off: then only the number of the frames says how much.
+        # off: then only the number of the frames states how much.
         cut = end == len(buffer) or end == offset
         records_max = _records_in_frames(expected, next_lsn) if cut else records_at_most(end - offset)
         finding = Finding(wal_file(self._folder, number), finding.what, byte_range=(offset, end))

@@ -446,7 +446,7 @@ def left_uncovered(first: int, last: int, covered: Ranges) -> Ranges:
     return difference([(first, last)], covered)
 
 
-# Looks at index files. A damaged file is no loss: searches pass it over, and the pipeline makes it again.
+# Looks at index files. A damaged file is not a loss: searches pass it over, and the pipeline makes it again.
 
 _AGAIN = "searches pass it over; `topics pipeline rebuild` makes it again"
 

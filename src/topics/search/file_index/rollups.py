@@ -39,7 +39,7 @@ from topics.search.query.aggregate_arrays import (
 from topics.search.query.field_values import Mask, Numbers
 from topics.search.query.predicates import All, Equals, Everything, Predicate
 
-# Rollups in an index file: groups as arrays, which are taken as they are. `files` tells what the sections are.
+# Rollups in an index file: groups as arrays, which are taken as they are. `files` reports what the sections are.
 
 Sections = list[tuple[str, Array]]
 

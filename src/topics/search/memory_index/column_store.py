@@ -691,7 +691,7 @@ class Decoder:
                 if len(structs) == len(raws):
                     return _StructBatch(numbers, structs, keys, self._places)
             except (ValueError, RecursionError):
-                # One of them is no object, or cannot be read at all.
+                # One of them is not an object, or cannot be read at all.
                 pass
         decode_one = decoder_for(raws)
         return PlainBatch(numbers, [read_value(raw, decode_one) for raw in raws], keys)

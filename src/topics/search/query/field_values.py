@@ -116,7 +116,7 @@ def float_of(value: object) -> float | None:
         number = float(value)
     except OverflowError:
         return None
-    # Adding 0 makes 0 of -0; what is subtracted from itself and is not 0 is no number that can be compared.
+    # Adding 0 makes 0 of -0; what is subtracted from itself and is not 0 is not a number that can be compared.
     return number + 0.0 if number - number == 0.0 else None
 
 
@@ -536,8 +536,8 @@ def ranges(begins: NDArray[Any], lengths: NDArray[Any]) -> Numbers:
     return places
 
 
-# Rows by their offsets, a few first and then more: whoever wants the newest entries that match, or the oldest, often
-# has them after a look at the first of them.
+# Rows by their offsets, a few first and then more: a caller that wants the newest entries that match, or the oldest,
+# often has them after a look at the first of them.
 
 FIRST_ROWS: Final = 4096
 """So many rows are looked at first: a step has its cost however few rows it has."""

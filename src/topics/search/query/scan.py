@@ -127,7 +127,7 @@ class Scan:
         found.first_missed = self.span.first if descending else number
 
 
-# Stored text as entries: parsed and promoted as a read does it, for whoever fills an index.
+# Stored text as entries: parsed and promoted as a read does it, for a caller that fills an index.
 
 
 class EntryReader:

@@ -217,7 +217,7 @@ class SearchProcess(asyncio.Protocol):
             return
         ours, theirs = socket.socketpair()
         try:
-            # In a process group of its own: the server decides when it is over, and not a terminal's Ctrl-C. But in the
+            # In its own process group: the server decides when it is over, and not a terminal's Ctrl-C. But in the
             # server's session: between sessions Linux may share the processor out evenly, whatever the priorities.
             self._child = subprocess.Popen(
                 (*self._command, str(theirs.fileno())), pass_fds=(theirs.fileno(),), process_group=0
@@ -234,7 +234,7 @@ class SearchProcess(asyncio.Protocol):
         await asyncio.get_running_loop().create_connection(lambda: self, sock=ours)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # That of uvloop is no asyncio.Transport by type.
+        # That of uvloop is not an asyncio.Transport by type.
         transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(BUFFERED_BYTES)
         self._transport = transport

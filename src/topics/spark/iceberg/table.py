@@ -511,7 +511,7 @@ class TableFollower:
         return self._table.follow(self._changed(state, state.files), now_ms, whole=True)
 
     def _follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
-        """Appends get a snapshot of their own, so that streaming readers can skip all others."""
+        """Appends get their own snapshot, so that streaming readers can skip all others."""
         added = [event for event in events if isinstance(event, Copied)]
         others = [event for event in events if not isinstance(event, Copied)]
         done = False

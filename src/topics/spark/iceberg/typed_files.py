@@ -4,7 +4,7 @@
 
 A typed file is a function of the archive file and of the schema versions: it has the rows of the file's runs in the
 same order, deleted or not. So its name determines its content, and a retried task writes the same bytes. Each attempt
-writes under a temporary name of its own and renames the complete file.
+writes under its own temporary name and renames the complete file.
 """
 
 import io

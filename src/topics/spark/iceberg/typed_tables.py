@@ -170,7 +170,7 @@ class TypedTable:
         same = choice.current and self._generation == choice.generation
         fresh = [one for path, one in choice.desired.items() if same and path not in shown and self._overlaps_none(one)]
         if fresh:
-            # Appends get a snapshot of their own, so that streaming readers can skip all others.
+            # Appends get their own snapshot, so that streaming readers can skip all others.
             self._table.follow({one.path: one for one in fresh}, now_ms)
         rows = sum(map(_rows, choice.desired.values()))
         same_rows = same and rows == self._rows + sum(map(_rows, fresh))

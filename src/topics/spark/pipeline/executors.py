@@ -53,7 +53,7 @@ def failure_of(error: Exception) -> JobFailedError:
 
 def job_errors() -> tuple[type[Exception], ...]:
     """The exceptions of a job that failed on a working Spark. A dead Java process raises others: then no job can run,
-    and the failure says nothing about the work."""
+    and the failure has no information about the work."""
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - the other executor runs without Spark
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
@@ -62,7 +62,7 @@ def job_errors() -> tuple[type[Exception], ...]:
 
 
 class JavaEndedError(TopicsError):
-    """The Java process of Spark was killed or crashed. That says nothing about the work."""
+    """The Java process of Spark was killed or crashed. That has no information about the work."""
 
 
 def java_errors() -> tuple[type[Exception], ...]:

@@ -28,7 +28,7 @@ class JobFailedError(TopicsError):
 
 
 class WorkersUnavailableError(JobFailedError):
-    """No worker process started. That says nothing about the work: the round is tried again later."""
+    """No worker process started. That has no information about the work: the round is tried again later."""
 
 
 class JobRunner(Protocol):

@@ -105,7 +105,7 @@ class RequestQueue:
 
     def paused(self) -> Pause | None:
         data = read_whole(self._fs, self._paused)
-        # A damaged file still says that somebody wanted a pause.
+        # A damaged file still states that somebody wanted a pause.
         return None if data is None else opened(data, Pause) or Pause("a file that cannot be read", 0)
 
     def _names(self) -> list[str]:

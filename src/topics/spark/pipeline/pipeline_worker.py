@@ -158,7 +158,7 @@ def table_of(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> TableFo
 
 
 def typed_streams(settings: Settings) -> list[str]:
-    """Patterns of the streams that get a table of their own."""
+    """Patterns of the streams that get their own table."""
     return [word.strip() for word in (settings.archive_typed or "").split(",") if word.strip()]
 
 
@@ -327,7 +327,7 @@ def run_until_idle(
     requests: RequestWorker | None = None,
 ) -> Pipeline:
     """Runs rounds until there was no work for `pipeline_idle_ms`; with `once`, until there is none. Requests are done
-    between two rounds, in a pipeline of their own. Returns the pipeline of the last round."""
+    between two rounds, in their own pipeline. Returns the pipeline of the last round."""
     last_work = clock.monotonic()
     while True:
         fresh = None if requests is None else requests.run()

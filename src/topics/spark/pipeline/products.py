@@ -36,7 +36,7 @@ class Chore(msgspec.Struct, frozen=True, array_like=True):
     subject: str
     """The subject that is quarantined when it fails: a topic, or another name that the product uses."""
     topic_id: int
-    """0 when the subject is no topic."""
+    """0 when the subject is not a topic."""
     work: bytes
     bytes: int
     """The approximate bytes it reads, by which chores are packed."""
@@ -91,7 +91,7 @@ class QuarantinedSubjects(msgspec.Struct, frozen=True):
 
     topics: frozenset[int] = frozenset()
     subjects: frozenset[str] = frozenset()
-    """Names of subjects that are no topics."""
+    """Names of subjects that are not topics."""
 
 
 class Product(Protocol):

@@ -37,7 +37,7 @@ from topics.system.entropy import Entropy, SystemEntropy
 
 
 class DamagedNoteError(TopicsError):
-    """A small file of the pipeline has a wrong checksum, and nothing else says what was in it."""
+    """A small file of the pipeline has a wrong checksum, and nothing else states what was in it."""
 
 
 class DeleteAcks:

@@ -185,8 +185,8 @@ class Supervisor:
             self._command,
             stdin=subprocess.PIPE,
             env={**os.environ, **_as_env(self._settings)},
-            # It makes a process group of its own, so that the terminal's Ctrl-C does not reach it, but no session:
-            # Linux autogroups share the processor by session first, and nice values have no effect between sessions.
+            # It makes its own process group, so that the terminal's Ctrl-C does not reach it, but no session: Linux
+            # autogroups share the processor by session first, and nice values have no effect between sessions.
         )
         self.retry_at_ms = None
         _log.info("the pipeline was started", extra={"pid": self._process.pid})
@@ -201,7 +201,7 @@ class Supervisor:
             return
         _close_stdin(self._process)
         self._process = None
-        # An exit after all work is done is no failure.
+        # An exit after all work is done is not a failure.
         self._exit_status.note(code if self.has_work() else 0, self._status)
         if code == 0:
             self._wait_s = 0.0

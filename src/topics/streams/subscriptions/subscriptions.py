@@ -164,7 +164,7 @@ class Subscriptions:
                 made.links[name] = Link(False, self._links.tail(name))
         rest = matching[_KEPT_AT_ONCE:]
         if rest or (matching and len(made.links) > _KEPT_AT_ONCE):
-            # To write down where very many stand takes a turn of its own.
+            # To write down where very many stand takes its own turn.
             self._engine.defer(lambda: _try(lambda: self._keep(made, rest, done), done))
             return
         acked = {name: link.acked for name, link in made.links.items()}

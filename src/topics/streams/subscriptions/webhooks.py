@@ -153,7 +153,7 @@ class Wakes:
     def _answered(self, subscription: Subscription, claim: Claim, answer: Any) -> None:
         subscription.calling = False
         self._line.end(subscription)
-        # In a turn of its own: a call may end before it has begun.
+        # In its own turn: a call may end before it has begun.
         self._engine.defer(self._call_waiting)
         holds = subscription.claim is claim
         if isinstance(answer, NotTaken):

@@ -398,7 +398,7 @@ class LifecycleLog:
             return
         self._pending.append(record)
         if not self._due:
-            # In a turn of its own: who makes streams by the thousand does not wait for what is told of them.
+            # In its own turn: who makes streams by the thousand does not wait for what is told of them.
             self._due = True
             self._later(0, self._flush)
 

@@ -82,7 +82,7 @@ def test_topics_that_change_together_are_written_together() -> None:
     assert len(watch.channel.writes) == -(-80 // ALLOWANCE)
     events = watch.events()
     assert [kind for _, kind in events] == [b"record"] * 80
-    # Each id says where everything stood at that moment.
+    # Each id states where everything stood at that moment.
     for number, (word, _) in enumerate(events):
         seen = read_id(word, watch.names)
         assert seen is not None

@@ -1,4 +1,4 @@
-"""From the text of a message to a command, or to a refusal that says why not."""
+"""From the text of a message to a command, or to a refusal that states why not."""
 
 import json
 from typing import Any

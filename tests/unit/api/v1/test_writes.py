@@ -17,7 +17,7 @@ from topics.streams.streams import Streams
 
 
 class SlowStreams:
-    """Keeps whoever asks."""
+    """Keeps a caller that asks."""
 
     def __init__(self) -> None:
         self.waiting: list[Any] = []

@@ -7,7 +7,7 @@ from tests.s3 import S3Server
 
 @pytest.fixture(scope="package")
 def s3() -> Iterator[S3Server]:
-    """One server for all tests of the package; each takes a bucket of its own."""
+    """One server for all tests of the package; each takes its own bucket."""
     with S3Server() as server:
         yield server
 
