@@ -12,6 +12,8 @@ from topics_client.errors import (
     ClientClosed,
     ClientError,
     ConnectionFailed,
+    LeaseEnded,
+    NotPrimary,
     NotReady,
     ServerTrouble,
     ShuttingDown,
@@ -48,26 +50,39 @@ def new_key(entropy: Entropy) -> bytes:
     return b2a_base64(entropy.token(_KEY_BYTES), newline=False)
 
 
+_ELSEWHERE = (ConnectionFailed, NotPrimary, LeaseEnded, NotReady, ShuttingDown)
+"""Errors of a server that another one may not have."""
+
+
 class Backoff:
     """Counts consecutive failures and computes the wait before each retry."""
 
-    def __init__(self, policy: RetryPolicy, session: "Session", what: str, began: float | None = None) -> None:
+    def __init__(
+        self, policy: RetryPolicy, session: "Session", what: str, began: float | None = None, place: int | None = None
+    ) -> None:
         self._policy = policy
         self._session = session
         self._what = what
         self._failures = 0
+        self._place = session.place if place is None else place
         # When a call was made; a connection that had been of use counts from when it broke.
         self._began = began
 
     def succeeded(self) -> None:
         self._failures = 0
         self._began = None
+        self._place = self._session.place
 
     def delay_after(self, error: ClientError, *, repeatable: bool = True) -> float | None:
         """How many seconds to wait before the next try; None when that is in vain, not safe, or too late."""
         if not may_try_again(error, repeatable):
             return None
         session, now = self._session, self._session.clock.monotonic()
+        if isinstance(error, _ELSEWHERE):
+            primary = (error.detail or {}).get("primary") if isinstance(error, NotPrimary) else None
+            if not session.move_on(self._place, primary) and isinstance(error, NotPrimary):
+                return None
+        self._place = session.place
         self._began = now if self._began is None else self._began
         self._failures += 1
         asked_s = error.retry_after_s if isinstance(error, ApiError) else None
@@ -160,6 +175,8 @@ def may_try_again(error: ClientError, repeatable: bool) -> bool:
             return repeatable
         case ServerTrouble():
             return False
+        case NotPrimary():
+            return True
         case Throttled() | NotReady() | ShuttingDown() | TransactionBusy():
             return True
         case ApiError():

@@ -11,8 +11,9 @@ import msgspec
 from topics_client.options import Address, ClientOptions, RetryPolicy
 from topics_client.system import Clock, Entropy, SystemClock, SystemEntropy
 from topics_client.transport.http1 import HttpRequest, header_lines
-from topics_client.transport.route import find_route
+from topics_client.transport.route import Route, find_route
 from topics_protocol import __version__
+from topics_protocol.config import DEFAULT_URL
 
 
 class Session:
@@ -24,15 +25,17 @@ class Session:
     ) -> None:  # fmt: skip
         env = os.environ if env is None else env
         if url is None:
-            found = Address.from_env(env)
-            self.address = found if api_key is None else Address(found.url, api_key)
-        else:
+            url = env.get("TOPICS_URL", "").strip() or DEFAULT_URL
             # The key of the environment belongs to the server of the environment: another one does not get it.
-            self.address = Address(url, api_key)
+            api_key = api_key if api_key is not None else env.get("TOPICS_API_KEY", "").strip() or None
+        self.addresses = [Address(one.strip(), api_key) for one in url.split(",")]
+        """Servers of which one at a time is the primary."""
+        self.place = 0
+        """The one that is asked."""
         self.options = options or ClientOptions()
         self.clock = clock or SystemClock()
         self.entropy = entropy or SystemEntropy()
-        self.route = find_route(self.address.url, self.options.proxy, env)
+        self._routes = [find_route(address.url, self.options.proxy, env) for address in self.addresses]
         self.reached = False
         """Whether the server ever answered."""
         self.standing = {
@@ -44,6 +47,24 @@ class Session:
         if self.address.api_key is not None:
             self.standing["authorization"] = f"Bearer {self.address.api_key}"
         self.standing_lines = header_lines(self.standing)
+
+    @property
+    def address(self) -> Address:
+        """The server that is asked now."""
+        return self.addresses[self.place]
+
+    @property
+    def route(self) -> Route:
+        """The way to it."""
+        return self._routes[self.place]
+
+    def move_on(self, place: int, primary: object = None) -> bool:
+        """The server at `place` cannot answer: asks the primary if it is known, else the next server. Whether there is
+        another one."""
+        if self.place == place:
+            known = [at for at, address in enumerate(self.addresses) if address.url == primary]
+            self.place = known[0] if known else (place + 1) % len(self.addresses)
+        return len(self.addresses) > 1
 
     def lines_with(self, headers: Mapping[str, str]) -> bytes:
         """The standing headers with those of one request."""

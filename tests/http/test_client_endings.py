@@ -22,6 +22,7 @@ from topics_client._async.net import Connection, connect
 from topics_client._async.pool import AsyncPool
 from topics_client.session import Session
 from topics_client.transport.http1 import HttpRequest
+from topics_client.transport.route import Route
 
 GUARD_S = 30.0
 """Only turns a hang into a failure."""
@@ -81,7 +82,7 @@ def reset(sock: socket.socket) -> None:
 
 def pool_of(port: int) -> AsyncPool:
     session = Session(f"http://127.0.0.1:{port}", None, ClientOptions(timeout_s=GUARD_S), None, None, {})
-    return AsyncPool(session.route, session.options)
+    return AsyncPool(lambda: session.route, session.options)
 
 
 def test_answer_before_the_end_of_a_large_body_is_given_when_the_rest_is_flushed_first(run: Run) -> None:
@@ -155,7 +156,7 @@ def test_connection_that_ended_before_its_first_request_is_a_failed_connection(r
             made = await connect("127.0.0.1", port, GUARD_S)
             await lost("reset", await accept(), made)
 
-            async def given() -> Connection:
+            async def given(route: Route) -> Connection:
                 return made
 
             pool._connect = given  # type: ignore[method-assign]

@@ -14,6 +14,7 @@ import pytest
 
 from tests.http.live import LiveServer
 from tests.s3 import S3Server
+from topics_client import Client, ClientOptions, RetryPolicy
 
 _PATIENCE_S = 90.0
 LEASE_MS = 2000
@@ -108,8 +109,19 @@ class Writers:
         self._urls = urls
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._write, args=(number,), daemon=True) for number in range(count)]
+        # One of them leaves the search for the primary to the client.
+        self._threads.append(threading.Thread(target=self._write_with_client, daemon=True))
         for thread in self._threads:
             thread.start()
+
+    def _write_with_client(self) -> None:
+        options = ClientOptions(retry=RetryPolicy(deadline_s=_PATIENCE_S), timeout_s=5)
+        with Client(",".join(self._urls), options=options, env={}) as client:
+            number = 0
+            while not self._stop.is_set():
+                client.append("orders", f"client-{number}")
+                self.acked.append(f"client-{number}")
+                number += 1
 
     def _write(self, writer: int) -> None:
         number = 0

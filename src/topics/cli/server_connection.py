@@ -126,7 +126,8 @@ class Server:
     url: Annotated[
         str | None,
         Parameter(
-            help="The address of the server (TOPICS_URL).", show_default=lambda _: f"the context's, or {DEFAULT_URL}"
+            help="The address of the server, or of several with one primary, with commas (TOPICS_URL).",
+            show_default=lambda _: f"the context's, or {DEFAULT_URL}",
         ),
     ] = None
     api_key: Annotated[str | None, Parameter(help="The API key, if the server requires one (TOPICS_API_KEY).")] = None

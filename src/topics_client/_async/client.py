@@ -66,6 +66,7 @@ def _pushed(client: "AsyncClient", state: work_stream.WorkStream) -> AsyncStream
 class AsyncClient:
     """Talks to a server. Use it in a `with` block, or close it.
 
+    `url` may name several servers, with commas between them: the client finds the primary and follows it.
     Without a URL the server is the one of `TOPICS_URL`, or else the one on this machine; without either a URL or a key,
     the key is that of `TOPICS_API_KEY`.
     """
@@ -83,7 +84,7 @@ class AsyncClient:
         env: Mapping[str, str] | None = None,
     ) -> None:
         self._session = Session(url, api_key, options, clock, entropy, env)
-        self._transport = transport or AsyncPool(self._session.route, self._session.options)
+        self._transport = transport or AsyncPool(lambda: self._session.route, self._session.options)
         self._sleep = sleep
 
     @classmethod
@@ -307,6 +308,7 @@ class AsyncClient:
         began = session.clock.monotonic()
         backoff: Backoff | None = None
         while True:
+            place = session.place
             try:
                 return attempts.read(await self._transport.send(attempts.http))
             except ClientError as error:
@@ -315,7 +317,7 @@ class AsyncClient:
                     raise
                 if backoff is None:
                     what = f"{request.method} {request.target}"
-                    backoff = Backoff(retry or session.options.retry, session, what, began)
+                    backoff = Backoff(retry or session.options.retry, session, what, began, place)
                 delay = backoff.delay_after(error, repeatable=attempts.repeatable)
                 if delay is None:
                     raise

@@ -2,6 +2,7 @@
 
 import os
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from topics_client._async.net import Connection, Slots, connect
@@ -47,11 +48,12 @@ class AsyncTransport(Protocol):
 
 
 class AsyncPool:
-    """The connections of one client to its server."""
+    """The connections of one client to its server. `where` is that server; when it is another one, all are closed."""
 
-    def __init__(self, route: Route, options: ClientOptions) -> None:
+    def __init__(self, where: Callable[[], Route], options: ClientOptions) -> None:
         self.closed = False
-        self._route = route
+        self._where = where
+        self._route = where()
         self._pid = os.getpid()
         self._timeout_s = options.timeout_s
         self._connect_timeout_s = options.connect_timeout_s
@@ -59,7 +61,7 @@ class AsyncPool:
         self._connections_max = options.max_connections
         self._slots = Slots(options.max_connections)
         self._idle: deque[Connection] = deque()
-        self._busy: set[Connection] = set()
+        self._busy: dict[Connection, Route] = {}
 
     async def send(self, request: HttpRequest) -> Response:
         connection, parser = await self._begin(request)
@@ -100,8 +102,8 @@ class AsyncPool:
 
     def release(self, connection: Connection, is_good: bool) -> None:
         """Takes a connection back; one that is not good any more is closed."""
-        self._busy.discard(connection)
-        if is_good:
+        made_for = self._busy.pop(connection, None)
+        if is_good and made_for is self._route:
             self._idle.append(connection)
         else:
             connection.close()
@@ -123,15 +125,19 @@ class AsyncPool:
             self._pid, self._slots = os.getpid(), Slots(self._connections_max)
             self._idle.clear()
             self._busy.clear()
-        data = render(request, self._route.prefix, self._route.host_line)
         try:
             await self._slots.acquire(self._timeout_s)
         except OSError as error:
             raise self._failure(error, maybe_done=False) from error
         connection: Connection | None = None
+        route = self._where()
+        if route is not self._route:
+            self._route = route
+            self._close_idle()
+        data = render(request, route.prefix, route.host_line)
         try:
-            connection = self._take_idle() or await self._connect()
-            self._busy.add(connection)
+            connection = self._take_idle() or await self._connect(route)
+            self._busy[connection] = route
             try:
                 await connection.write(data, self._timeout_s)
             except OSError as error:
@@ -157,8 +163,8 @@ class AsyncPool:
                 return connection
             connection.close()
 
-    async def _connect(self) -> Connection:
-        route, timeout_s = self._route, self._connect_timeout_s
+    async def _connect(self, route: Route) -> Connection:
+        timeout_s = self._connect_timeout_s
         connection: Connection | None = None
         try:
             connection = await connect(route.host, route.port, timeout_s)
