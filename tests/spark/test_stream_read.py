@@ -120,3 +120,17 @@ def test_small_micro_batches_wait_and_progress_has_the_lag(
     finally:
         query.stop()
     assert sizes == [20, 11]
+
+
+def test_a_consumer_shows_what_a_query_has_processed(
+    spark: SparkSession, server: LiveServer, client: Client, tmp_path: Path
+) -> None:
+    client.append_many("orders", range(70))
+    options = {"consumer": "warehouse", "maxRecordsPerTrigger": 30}
+    assert run_once(read(spark, server, **options), tmp_path) == list(range(1, 71))
+    first = client.get_consumer("orders", "warehouse")
+    assert first.seq == 70
+    client.append_many("orders", range(30))
+    client.commit_consumer("orders", "warehouse", 5, force=True)
+    assert run_once(read(spark, server, **options), tmp_path) == list(range(1, 101)), "it begins at the checkpoint"
+    assert client.get_consumer("orders", "warehouse").lag == 0

@@ -111,6 +111,14 @@ READ_OPTIONS = (
         "a micro-batch waits for so many records, at most so many milliseconds",
     ),
     (
+        "`consumer`",
+        "",
+        (
+            "for streams: the [consumer](../api/consumers.md) under which the server shows the lag. The query commits "
+            "what it has processed; it begins at its checkpoint, never at this cursor"
+        ),
+    ),
+    (
         "`failOnDataLoss`",
         "`true`",
         "see loss",

@@ -118,7 +118,7 @@ _KNOWN = (
     "url", "apiKey", "path", "coldDir", "archive", "topic", "topics", "topicPattern", "startingOffsets",
     "endingOffsets", "startingTimestamp", "endingTimestamp", "tagPrefix", "includeDeleted", "maxRecordsPerTrigger",
     "minPartitions", "failOnDataLoss", "failOnMissingTopic", "mode", "recordsPerPartition", "bytesPerPartition",
-    "promoted", "typed", "columns", "metaAs", "minRecordsPerTrigger", "maxTriggerDelay",
+    "promoted", "typed", "columns", "metaAs", "minRecordsPerTrigger", "maxTriggerDelay", "consumer",
     "batchRecords", "create", "atomic", "idempotencyWindowMs", "writeId",
 )  # fmt: skip
 _OF_SPARK = ("checkpointlocation", "queryname")
@@ -126,6 +126,7 @@ _OF_SPARK = ("checkpointlocation", "queryname")
 _BY_LOWER = {name.lower(): name for name in _KNOWN}
 
 _WRITE_ID_CHARS_MAX = 200
+_CONSUMER_CHARS_MAX = 128
 _TRIGGER_DELAY_MS = 900_000
 """As of Spark's Kafka source."""
 
@@ -193,6 +194,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     trigger_delay_ms: int = 0
     archive: str | None = None
     """The folder of an archive, whose records come before those of the log."""
+    consumer: str | None = None
+    """The consumer that shows on the server what a query has processed."""
 
     def selects(self, name: str) -> bool:
         """Whether a topic is read. Patterns do not match the server's own streams, which must be named."""
@@ -269,7 +272,24 @@ def read_options(given: Mapping[str, str], streaming: bool) -> ReadOptions:
         promoted=_flag(options, "promoted", False),
         typed=_typed(options, topics),
         archive=_place(options, "archive"),
+        consumer=_consumer(options, streaming),
     )
+
+
+def _consumer(options: Mapping[str, str], streaming: bool) -> str | None:
+    name = options.get("consumer")
+    if name is None:
+        return None
+    if not streaming:
+        raise OptionError("consumer is for streams: a batch commits no cursor")
+    if _access(options).http is None:
+        raise OptionError("consumer commits cursors to a server: set the option url, and leave out mode=segments")
+    if not is_topic_name(name) or len(name) > _CONSUMER_CHARS_MAX:
+        raise OptionError(
+            f"option consumer is {name!r}; accepted is 1 to {_CONSUMER_CHARS_MAX} of A-Z a-z 0-9 . _ : - beginning "
+            "with a letter or digit"
+        )
+    return name
 
 
 def _columns(options: Mapping[str, str]) -> tuple[str, ...]:

@@ -51,6 +51,7 @@ from topics.spark.connector.origins import (
     resolve,
     spans,
 )
+from topics.spark.connector.progress import ConsumerCommits
 from topics.spark.connector.record_reader import (
     SpanReader,
     as_map,
@@ -285,6 +286,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Since when fewer records than `minRecordsPerTrigger` wait."""
         self._record_bytes: dict[str, int] = {}
         """The average record length of each topic, as last read."""
+        self._commits = ConsumerCommits(options) if options.consumer is not None else None
 
     def initialOffset(self) -> dict[str, Any]:
         options = self._options
@@ -298,6 +300,9 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """Spark before 4.2 does not pass the start of the batch."""
         begin = from_checkpoint(start) if start is not None else {}
+        if self._commits is not None and begin:
+            # The batch before this one is in the sink. Spark calls `commit` for it only when it plans another batch.
+            self._commits.commit(begin)
         end = self._target if self._target is not None else self._heads()
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         forward = _not_behind(begin, end)
@@ -335,6 +340,11 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         return self._columns.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark calls it when the sink has committed everything up to `end`."""
+        if self._commits is not None:
+            self._commits.commit(from_checkpoint(end))
 
     def _heads(self) -> Offsets:
         positions = self._origin.positions(self._options)
