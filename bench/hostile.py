@@ -2,8 +2,8 @@
 
 One server with default settings and two keys. A prober with the second key appends a record at a time, while the first
 key attacks; told are the latencies of the prober, and the longest turn of the event loop in processor time, which means
-the same on a busy machine. The first and the last row are without an attack. All rows take about five minutes. With
-`--write` the report goes into bench/results/hostile.md.
+the same on a busy machine. The first and the last row are without an attack. All rows take about five minutes, and at
+most eight. With `--write` the report goes into bench/results/hostile.md.
 """
 
 import argparse
@@ -38,6 +38,8 @@ _TIMEOUT_S = 300
 _TURN_SHOWN_MS = 20.0
 _ATTACKER, _PROBER = "attacker-secret-0000", "prober-secret-000000"
 _SECONDS_MIN = 3.0
+_RUN_S_MAX = 450
+"""Rows that are not begun by then are left out, and the report says so."""
 _IDLE = ("nothing", "nothing, at the end")
 _IDLE_P99_MS_MAX = 5.0
 """Without an attack it is 1.2 ms on a quiet machine."""
@@ -412,17 +414,17 @@ _ENUM = {"properties": {"t": {"items": {"enum": [f"value {number}" for number in
 _NUMBERS = {"properties": {"t": {"items": {"minimum": 0.5}}}}
 _UNIQUE = {"properties": {"t": {"uniqueItems": True}}}
 _TEXT = {"properties": {"s": {"type": "string"}}}
-_EQUAL = b",".join([b"1%030d" % number for number in range(440)])
+_EQUAL = b",".join([b"1%030d" % number for number in range(190)])
 _MULTIPLES = {"properties": {"t": {"items": {"multipleOf": 0.01}}}}
 
 ROWS = (
     Row("nothing", _nothing),
     Row("reads of 400 forks of forks", _forks),
-    Row("multipleOf on 49,000 numbers", _entries(_MULTIPLES, _numbers(b"7.5", 49_000))),
-    Row("multipleOf on 33,000 numbers of 300 digits", _entries(_MULTIPLES, _numbers(b"1e308", 33_000))),
+    Row("multipleOf on 9,900 numbers", _entries(_MULTIPLES, _numbers(b"61234567", 9_900))),
+    Row("multipleOf on 490 numbers of 300 digits", _entries(_MULTIPLES, _numbers(b"1e308", 490))),
     Row("39,000 numbers of 300 digits", _entries(_TEXT, _numbers(b"1e308", 39_000))),
     Row("a fraction as minimum, 16,000 numbers of 300 digits", _entries(_NUMBERS, _numbers(b"1e308", 16_000))),
-    Row("a fraction as minimum, 99,000 numbers", _entries(_NUMBERS, _numbers(b"7", 99_000))),
+    Row("a fraction as minimum, 19,900 numbers", _entries(_NUMBERS, _numbers(b"7", 19_900))),
     Row("a fraction as minimum, 500,000 numbers", _entries(_NUMBERS, _numbers(b"7", 500_000))),
     Row("uniqueItems with numbers of one hash", _entries(_UNIQUE, b'[{"t":[' + _EQUAL + b"]}]")),
     Row("an enum of 2,000 texts, 4,000 times missed", _entries(_ENUM, b'[{"t":[' + b'"x",' * 3_999 + b'"x"]}]')),
@@ -526,7 +528,7 @@ def report(found: dict[str, Found], failed: dict[str, str]) -> str:
         met = one.p99_ms < _P99_MS_MAX and one.max_ms < _MAX_MS_MAX
         figures = [f"{value:.1f}" for value in (one.p50_ms, one.p99_ms, one.max_ms, one.turn_ms)]
         rows.append([title, *figures, f"{one.memory_mb:.0f}", one.answers, "met" if met else "missed"])
-    rows += [[title, *[""] * 6, f"failed: {why}"] for title, why in failed.items()]
+    rows += [[title, *[""] * 6, why] for title, why in failed.items()]
     head = ["attack", "p50, ms", "p99, ms", "max, ms", "longest turn, ms", "server, MB", "answers", "aim"]
     sheet.table("Appends of another key during attacks", head, rows)
     return sheet.text
@@ -544,15 +546,19 @@ def main() -> None:
         return
     found: dict[str, Found] = {}
     failed: dict[str, str] = {}
+    end = time.monotonic() + _RUN_S_MAX
     for number, row in enumerate(ROWS):
         if arguments.only not in row.title:
+            continue
+        if time.monotonic() > end:
+            failed[row.title] = "not measured, the time was over"
             continue
         with served() as server:
             try:
                 found[row.title] = measure(server, row, f"a-row{number}")
                 print(row.title, found[row.title], flush=True)
             except (RuntimeError, OSError, http.client.HTTPException, ValueError, OverflowError) as error:
-                failed[row.title] = repr(error)[:200]
+                failed[row.title] = f"failed: {error!r}"[:200]
                 print(row.title, failed[row.title], flush=True)
     text = report(found, failed)
     if arguments.write:

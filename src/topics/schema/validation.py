@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import jsonschema_rs
@@ -120,14 +120,20 @@ _WEIGHTS: Final = {"not": 40.0, "contains": 4.0, "if": 2.0, "multipleOf": 20.0}
 _ENTRY_WEIGHTS: Final = {"oneOf": 3.0, "anyOf": 1.0, "allOf": 1.0}
 MAX_EXTREME_NUMBERS: Final = 500
 """`multipleOf` takes 50 microseconds for a number of 300 digits."""
-MAX_COMPARED_NUMBERS: Final = 40_000
+MAX_MULTIPLES: Final = 10_000
+"""Numbers of an entry that one `multipleOf` with a fraction looks at, up to 2 microseconds each."""
+MAX_COMPARED_NUMBERS: Final = 12_000
 """Comparisons of a number that has a fraction with a number of an enum: a microsecond each."""
 MAX_BOUNDED_NUMBERS: Final = 100_000
-"""Numbers of an entry that are compared with a fraction or a long number, 0.2 microseconds each."""
+"""Numbers of an entry that are compared with a short whole number, 0.1 microseconds each."""
+_FRACTION_COST: Final = 4
+"""What a comparison with a fraction or a long number adds, in such numbers."""
+_CHEAP_BOUNDS: Final = 20
+"""So many short whole bounds of one number cost as much as to count the number."""
 _EXPONENT_COST: Final = 6
-"""The same for a number with an exponent of three digits, in numbers."""
-MAX_COLLISIONS: Final = 100_000
-"""Pairs of values of `uniqueItems` that are compared because they have one hash: 0.4 microseconds each."""
+"""The cost of a number with an exponent of three digits."""
+MAX_COLLISIONS: Final = 40_000
+"""Pairs of values of `uniqueItems` that are compared because they have one hash: 0.2 microseconds for each 8 bytes."""
 _NUMBER = rb'(?:":|[\[,])\s*-?[0-9]'
 """The begin of a number in a JSON text: behind a member's name, or in an array. Digits within texts do not count."""
 _extreme_numbers = re.compile(_NUMBER + rb"(?:[0-9.]*[eE][+-]?[0-9]{2}|[0-9]{24}|[0-9]*\.[0-9]{20})").findall
@@ -416,12 +422,19 @@ class EntryValidator:
         self._draft = draft_of(schema)
         self._weight = weight_of(schema)
         self._entry_weight = 1 + sum([_entry_weight(name, value) for name, value in _keywords(schema)])
-        self._multiples = any([name == "multipleOf" for name, _ in _keywords(schema)])
+        self._multiples = _most_met(schema, lambda name, _: name == "multipleOf")
+        self._fraction_multiples = any(
+            [name == "multipleOf" and type(value) is not int for name, value in _keywords(schema)]
+        )
         self._named_numbers = sum([_numbers_in(value) for name, value in _keywords(schema) if name == "enum"])
         self._longest_list = _longest_list(schema)
-        self._bounds = any([name in _BOUNDS and type(value) in (int, float) for name, value in _keywords(schema)])
+        bounds = _most_met(schema, lambda name, value: name in _BOUNDS and type(value) in (int, float))
+        long = _most_met(schema, lambda name, value: name in _BOUNDS and _is_long(value))
+        self._bounds = bounds > 0
+        self._number_cost = max(1, bounds // _CHEAP_BOUNDS) + _FRACTION_COST * long
+        self._extreme_cost = _EXPONENT_COST * max(1, bounds)
         self._unique = any([name == "uniqueItems" and value is True for name, value in _keywords(schema)])
-        self._counts_numbers = self._multiples or self._named_numbers > 0 or self._bounds or self._unique
+        self._counts_numbers = self._multiples > 0 or self._named_numbers > 0 or self._bounds or self._unique
         below = {name: value for name, value in schema.items() if name != "$schema"}
         self._batch = compile_schema({"items": below}, self._draft)
         self._single: jsonschema_rs.Validator | None = None
@@ -444,30 +457,43 @@ class EntryValidator:
         if not self._batch.is_valid(values):
             single = self._judge()
             for index, value in enumerate(values):
-                if not single.is_valid(value):
+                if len(values) == 1 or not single.is_valid(value):
                     raise self._refusal(index, value)
 
     def _check_numbers(self, values: list[Any], raws: Sequence[bytes | memoryview]) -> None:
         """Refuse entries whose numbers take too long: the validator computes with fractions of any size."""
         for raw, value in zip(raws, values, strict=True) if self._bounds or self._unique else ():
-            least = MAX_BOUNDED_NUMBERS // _EXPONENT_COST
-            if self._bounds and _may_have(raw, least) and _bounded_cost(value) > MAX_BOUNDED_NUMBERS:
-                what = f"numbers, of which one with an exponent over 99 counts {_EXPONENT_COST} times"
-                raise _too_many_numbers("a minimum, a maximum or a const", what, MAX_BOUNDED_NUMBERS)
+            if self._bounds:
+                self._check_bounded(raw, value)
             most = math.isqrt(2 * MAX_COLLISIONS)
             long = self._unique and _may_have(raw, most) and shape_of(raw).count(b"0" * 16) > most
             if long and _collisions(value) > MAX_COLLISIONS:
-                raise _too_many_numbers("uniqueItems", "whole numbers over 2^53 that are nearly equal", most)
+                what = "whole numbers over 2^53 that are nearly equal, or fewer long ones"
+                raise _too_many_numbers("uniqueItems", what, most)
         if self._multiples:
-            extreme = max([len(_extreme_numbers(raw)) for raw in raws if _has_extremes(raw)], default=0)
-            if extreme > MAX_EXTREME_NUMBERS:
-                what = "numbers of more than 20 digits or with an exponent over 9"
-                raise _too_many_numbers("multipleOf", what, MAX_EXTREME_NUMBERS)
+            self._check_multiples(values, raws)
         if self._named_numbers:
             most = MAX_COMPARED_NUMBERS // self._named_numbers
             fractions = max([len(_fractions(raw)) for raw in raws if _may_have(raw, most)], default=0)
             if fractions > most:
                 raise _too_many_numbers("numbers in enum", "numbers with a fraction or an exponent", most)
+
+    def _check_bounded(self, raw: bytes | memoryview, value: Any) -> None:
+        usual, extreme = self._number_cost, self._extreme_cost
+        least = MAX_BOUNDED_NUMBERS // max(usual, extreme)
+        if _may_have(raw, least) and _bounded_cost(value, usual, extreme) > MAX_BOUNDED_NUMBERS:
+            what = f"numbers, or {least} with an exponent over 99"
+            raise _too_many_numbers("a minimum, a maximum or a const", what, MAX_BOUNDED_NUMBERS // usual)
+
+    def _check_multiples(self, values: list[Any], raws: Sequence[bytes | memoryview]) -> None:
+        most = MAX_EXTREME_NUMBERS // self._multiples
+        extreme = max([len(_extreme_numbers(raw)) for raw in raws if _has_extremes(raw, most)], default=0)
+        if extreme > most:
+            raise _too_many_numbers("multipleOf", "numbers of more than 20 digits or with an exponent over 9", most)
+        most = MAX_MULTIPLES // self._multiples
+        for raw, value in zip(raws, values, strict=True) if self._fraction_multiples else ():
+            if _may_have(raw, most) and _bounded_cost(value, 1, 1, most) > most:
+                raise _too_many_numbers("a fraction in multipleOf", "numbers", most)
 
     def is_valid(self, value: Any) -> bool:
         return self._judge().is_valid(value)
@@ -526,22 +552,39 @@ def _may_have(raw: bytes | memoryview, most: int) -> bool:
     return len(raw) > 2 * most and bytes(raw).count(b",") + bytes(raw).count(b":") >= most
 
 
-def _has_extremes(raw: bytes | memoryview) -> bool:
-    if not _may_have(raw, MAX_EXTREME_NUMBERS):
+def _has_extremes(raw: bytes | memoryview, most: int) -> bool:
+    if not _may_have(raw, most):
         return False
     shape = shape_of(raw)
-    return shape.count(b"e00") + shape.count(b"0" * 20) > MAX_EXTREME_NUMBERS
+    return shape.count(b"e00") + shape.count(b"0" * 20) > most
 
 
-def _bounded_cost(value: Any) -> int:
-    """The cost of comparing the numbers of an entry; it stops counting above `MAX_BOUNDED_NUMBERS`."""
+def _is_long(value: object) -> bool:
+    """Whether the validator compares numbers with this one as fractions of any size."""
+    return type(value) is float or (type(value) is int and not -_EXACT_MAX <= value <= _EXACT_MAX)
+
+
+def _most_met(schema: object, counts: Callable[[str, Any], bool]) -> int:
+    """How many keywords of a kind one value may meet: those of its place, and of one schema for each branch."""
+    widest = branches = total = 0
+    for part in _schemas(schema):
+        here = 0
+        for name, value in part.items():
+            here += counts(name, value)
+            branches += _branches(name, value)
+        widest, total = max(widest, here), total + here
+    return min(total, widest * (1 + branches))
+
+
+def _bounded_cost(value: Any, usual: int, extreme: int, most: int = MAX_BOUNDED_NUMBERS) -> int:
+    """The cost of comparing the numbers of an entry; it stops counting above `most`."""
     cost, waiting = 0, [value]
-    while waiting and cost <= MAX_BOUNDED_NUMBERS:
+    while waiting and cost <= most:
         here = waiting.pop()
         if type(here) is int:
-            cost += 1
+            cost += usual
         elif type(here) is float:
-            cost += 1 if 1e-99 < abs(here) < 1e100 or not here else _EXPONENT_COST
+            cost += usual if 1e-99 < abs(here) < 1e100 or not here else max(usual, extreme)
         elif isinstance(here, dict):
             waiting.extend(here.values())
         elif isinstance(here, list):
@@ -550,7 +593,8 @@ def _bounded_cost(value: Any) -> int:
 
 
 def _collisions(value: Any) -> int:
-    """How many pairs of whole numbers have one hash in the validator, which makes it of the nearest float."""
+    """How many pairs of whole numbers have one hash in the validator, which makes it of the nearest float. A pair
+    counts once for each 8 bytes."""
     nearest: dict[float, set[int]] = {}
     waiting = [value]
     while waiting:
@@ -564,7 +608,8 @@ def _collisions(value: Any) -> int:
                 nearest.setdefault(float(here), set()).add(here)
             except OverflowError:
                 nearest.setdefault(math.inf, set()).add(here)
-    return sum([len(equal) * (len(equal) - 1) // 2 for equal in nearest.values()])
+    groups = [(len(equal), 1 + max(map(int.bit_length, equal)) // 64) for equal in nearest.values()]
+    return sum([count * (count - 1) // 2 * words for count, words in groups])
 
 
 def _nodes_in(value: Any, most: int) -> int:
