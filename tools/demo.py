@@ -175,6 +175,24 @@ def serve(folder: str, port: int) -> subprocess.Popen[bytes]:
     sys.exit("the server did not start; is the port taken? PORT=4001 make demo uses another one")
 
 
+TRY = ("tail github", "search flights late", "show notices", "router ls")
+"""Commands that show the sample data, without `topics`."""
+
+
+def welcome(port: int) -> str:
+    """What to look at, with commands that run as they stand in this checkout."""
+    address = "" if port == 4000 else f" --url http://127.0.0.1:{port}"
+    lines = [
+        f"  The console: http://127.0.0.1:{port}/console",
+        "  A tour:      docs/tour.md",
+        *(f"  {'' if at else 'Try:':<12} .venv/bin/topics {command}{address}" for at, command in enumerate(TRY)),
+        "  Stop:        Ctrl-C",
+    ]
+    if find_spec("pyspark") is None:
+        lines.append("  Pipeline:    off; `make setup-spark demo` runs it as well")
+    return "\n".join(["", *lines])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="A server with live sample data.")
     parser.add_argument("--port", type=int, default=4000)
@@ -186,15 +204,14 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     with tempfile.TemporaryDirectory(prefix="topics-demo-") as folder:
+        print(f"starting a server on port {arguments.port}; its data in {folder} goes with it", flush=True)
         server = serve(str(Path(folder) / "data"), arguments.port)
+        print("creating a stream with a schema, a queue and three routers; then flights and events arrive", flush=True)
         demo = Demo(f"http://127.0.0.1:{arguments.port}", arguments.speed)
         try:
             demo.prepare()
             demo.start()
-            print(f"\n  The console: http://127.0.0.1:{arguments.port}/console", flush=True)
-            print("  A tour:      docs/tour.md\n  Stop:        Ctrl-C", flush=True)
-            if find_spec("pyspark") is None:
-                print("  Pipeline:    off; `make setup-spark demo` runs it as well", flush=True)
+            print(welcome(arguments.port), flush=True)
             print(flush=True)
             stopped.wait()
         finally:

@@ -1,5 +1,9 @@
 """The tour of docs/tour.md, taken: the demo runs, and each stop shows what the page says."""
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -8,7 +12,7 @@ from playwright.sync_api import Browser, expect
 from tests.browser.chromium import keep, visit
 from tests.http.live import LiveServer
 from tests.unit.docs.pages import read, rows
-from tools.demo import Demo
+from tools.demo import Demo, welcome
 from tools.demo_data import flights, webhooks
 
 
@@ -30,6 +34,20 @@ def test_every_stop_of_the_tour_shows_what_it_states(browser: Browser, tmp_path:
             demo.stop()
         queue = httpx.get(f"{live.url}/v0/topics/notices").json()
         assert queue["head_seq"] > 0
+        run_commands(int(live.url.rpartition(":")[2]))
+
+
+def run_commands(port: int) -> None:
+    """The commands that the demo prints run as they stand, and show something."""
+    commands = re.findall(r"^.* \.venv/bin/(topics .*)$", welcome(port), re.MULTILINE)
+    assert len(commands) == 4
+    env = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, "-m", *command.split()], env=env, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), command
+        assert done.stdout, command
 
 
 def test_without_what_is_fetched_the_demo_makes_something_up(tmp_path: Path) -> None:
