@@ -136,7 +136,28 @@ def versions() -> Iterator[str]:
         yield f"| {' | '.join(known)} |"
 
 
+def files() -> Iterator[str]:
+    """The files of a data folder: how each is written, when it is valid, and its states after a crash."""
+    from topics.log.layout import FILES  # noqa: PLC0415
+
+    yield "| file | written | valid | after a crash |"
+    yield "|---|---|---|---|"
+    for rule in FILES:
+        yield f"| {' | '.join(rule)} |"
+
+
 # Settings, metrics, commands
+
+
+def limits() -> Iterator[str]:
+    """The settings that limit requests, keys and the server."""
+    from topics.model.settings import SETTINGS  # noqa: PLC0415
+
+    yield "| limit | default | meaning |"
+    yield "|---|---|---|"
+    for setting in SETTINGS:
+        if setting.name.startswith("max_"):
+            yield f"| `{setting.name}` | {setting.default} | {setting.help} |"
 
 
 def settings() -> Iterator[str]:
@@ -450,7 +471,7 @@ def _type_name(annotation: object) -> str:
 TABLES: dict[str, Callable[..., Iterator[str]]] = {
     "formats": formats, "settings": settings, "metrics": metrics, "commands": commands,
     "calls": calls, "fields": fields, "parameters": parameters, "errors": errors,
-    "layout": layout, "kinds": kinds, "versions": versions,
+    "files": files, "limits": limits, "layout": layout, "kinds": kinds, "versions": versions,
     "routes": routes, "log_events": log_events, "connector_options": connector_options, "glossary": glossary,
     "client_errors": client_errors, "client_options": client_options,
 }  # fmt: skip

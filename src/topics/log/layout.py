@@ -56,6 +56,113 @@ FORMATS = (
 msgpack structure, or to a JSON object, with a default and without a new version."""
 
 
+class FileRule(NamedTuple):
+    """The writing, validity and crash states of a file of the data folder."""
+
+    name: str
+    written: str
+    valid: str
+    after_a_crash: str
+
+
+FILES = (
+    FileRule(
+        "`.topics.lock`",
+        "when a process takes the folder",
+        "the kernel's lock on it counts, not its content",
+        "a file without a lock, which the next start takes over",
+    ),
+    FileRule(
+        "`machine`",
+        "atomic, before the first seq is given out; the first byte of each copy in place after a log failed",
+        (
+            "two copies of 256 bytes, each with a checksum; one valid copy is enough. The boot id of the "
+            "running kernel in it means that the machine has not restarted since (`topics.engine.recovery`)"
+        ),
+        "the old one",
+    ),
+    FileRule(
+        "`lease-holder`",
+        "atomic; before its server takes the lease, or at the end of a takeover",
+        "when the newest lease names it; otherwise a start takes over",
+        "none: a start takes over",
+    ),
+    FileRule(
+        "`*.wal`",
+        "appended to; created, preallocated and synced with its name before the first frame",
+        "frame by frame, see below",
+        "a torn tail in the newest file, or files that a snapshot has replaced",
+    ),
+    FileRule(
+        "`snapshot-*.bin`",
+        "atomic",
+        "as soon as it has its name",
+        "older snapshots that a newer full one replaced; the next checkpoint removes them",
+    ),
+    FileRule(
+        "`meta/newest`",
+        "atomic; after the snapshot, before anything that it replaces is removed",
+        "when it is a valid frame. It proves only that a snapshot of that number existed",
+        "an older one, which is harmless",
+    ),
+    FileRule(
+        "`seg-*.data`, `seg-*.idx`",
+        "in place, synced later",
+        "when a snapshot names the segment, after both files and their names are synced",
+        "orphans, whole or in parts; the next start removes them",
+    ),
+    FileRule(
+        "`meta/catalog`",
+        "atomic; after the snapshot and the delete flags of its checkpoint, before anything is removed",
+        "when its checksum is right; recovery does not use it",
+        "an older one than the snapshot; the next start takes a checkpoint and replaces it",
+    ),
+    FileRule(
+        "`families/*/manifest.json`, `*.companion`",
+        "companions in place, synced with their names; then the manifest, atomic",
+        "a companion when the manifest beside it names it",
+        "companions that no manifest names; the next run of the pipeline removes them",
+    ),
+    FileRule(
+        "`backup/lineage`",
+        "atomic; before and after a backup's manifest",
+        "when it names the newest backup at the place; otherwise the folder begins a new lineage",
+        "the old one, or one that names an unfinished backup",
+    ),
+    FileRule(
+        "`backup/log/`",
+        "log files, renamed into it once a snapshot has replaced them",
+        "while they continue the last backup without a gap",
+        "files that a backup has already, which the next one removes",
+    ),
+    FileRule(
+        "`backup/log/run`",
+        "atomic; by the first start after a backup, before it serves",
+        (
+            "it gives the end of that backup's log, as the number of the start's checkpoint; removed once "
+            "another backup counts"
+        ),
+        "none; the next start writes it",
+    ),
+    FileRule(
+        "`pipeline/history`",
+        "atomic; by the pipeline before its first work, or by a restore of a whole folder",
+        (
+            "it names the history to which the archive must belong. The content `restored` permits replacing an"
+            " archive of another history"
+        ),
+        "the old one, or a name that the archive does not know yet",
+    ),
+    FileRule(
+        "`pipeline/told`",
+        "atomic; by the pipeline, before `pipeline/seen`",
+        "the newest catalog whose deletes were confirmed; an archive that is behind it is refused",
+        "the old one, and an old `pipeline/seen`",
+    ),
+)
+"""*Atomic* means written under a `.tmp` name, synced and renamed."""
+
+
 class Layout(NamedTuple):
     root: str
     cold_root: str | None = None
