@@ -85,8 +85,10 @@ class Call(msgspec.Struct, eq=False):
     """The scheme of the server; a proxy in front of it may have another."""
     browsers: BrowserRules | None = None
     """Knows the names of the server, where it has any."""
-    audited: Callable[[int], None] | None = None
+    audited: Callable[[int, bool], None] | None = None
     """Told the status of the answer, where calls are noted."""
+    overrides: bool = False
+    """Whether the call discards what others rely on, such as a consumer's cursor, so that the audit log has it."""
     on_done: Callable[[], None] | None = None
     """Stops counting this request, answered or not."""
     _on_disconnect: Callable[[], None] | None = None
@@ -197,7 +199,7 @@ class Call(msgspec.Struct, eq=False):
         if self._on_disconnect is not None:
             self.forget_disconnect()
         if self.audited is not None:
-            self.audited(status)
+            self.audited(status, self.overrides)
         self.exchange.respond(status, body, content_type, headers)
 
 

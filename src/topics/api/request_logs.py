@@ -249,11 +249,12 @@ class Audit:
         if status in _REFUSED:
             self._note("refused", head, status, code, key)
 
-    def answered(self, head: RequestHead, scopes: Scope, key: Key, status: int) -> None:
-        """A call was answered; it is noted where it was refused, or could have removed or changed something."""
+    def answered(self, head: RequestHead, scopes: Scope, key: Key, status: int, overrides: bool = False) -> None:
+        """A call was answered; it is noted where it was refused, could have removed or changed something, or says so
+        itself."""
         if status in _REFUSED:
             self._note("refused", head, status, "", key)
-        elif scopes & _REMOVING:
+        elif overrides or scopes & _REMOVING:
             self._note("called", head, status, "", key)
 
     def _note(self, event: str, head: RequestHead, status: int, code: str, key: Key) -> None:

@@ -108,6 +108,20 @@ def test_what_removes_or_changes_is_noted_and_the_rest_is_not(site: Site) -> Non
     assert [shape(entry)[1::2] for entry in site.entries("/v1/stream/b2")] == [(204, "DELETE")]
 
 
+def test_forced_commits_and_fences_are_noted_and_plain_commits_are_not(site: Site) -> None:
+    with site.client("secret-boss") as boss:
+        boss.post("/v0/topics/b3", json=ONE).raise_for_status()
+        path = "/v0/topics/b3/consumers/c"
+        boss.put(path, json={}).raise_for_status()
+        for body in ({"seq": 1}, {"seq": 0, "force": True}):
+            boss.post(f"{path}/commit", json=body).raise_for_status()
+        boss.put("/v0/topics/b3/fence", json={"new_fence": "w"}).raise_for_status()
+        boss.delete(path).raise_for_status()
+    assert [shape(entry)[:2] for entry in site.entries("/v0/topics/b3/fence")] == [("called", 200)]
+    assert [shape(entry)[:2] for entry in site.entries(f"{path}/commit")] == [("called", 200)]
+    assert [shape(entry)[3] for entry in site.entries(path)] == ["DELETE"]
+
+
 def test_no_secret_is_in_it(site: Site) -> None:
     with site.client("secret-boss") as boss, site.client(None) as nobody:
         wid = boss.post("/v0/watch", json={"topics": {"t": {}}}).json().get("wid") or "x"

@@ -91,6 +91,7 @@ def commit(call: Call) -> None:
 
     if body.seq is None and body.since_ts is None and body.last is None:
         raise InvalidRequestError("commit: seq is required", field="seq")
+    call.overrides = body.force
     seq = _place(call, topic, body.seq or 0, body.since_ts, body.last)
     consumers = call.engine.consumers
     consumers.commit(topic, call.part, seq, call.key.name, done, force=body.force, epoch=body.epoch)

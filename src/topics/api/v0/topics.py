@@ -79,6 +79,7 @@ def get_fence(call: Call) -> None:
 
 
 def put_fence(call: Call) -> None:
+    call.overrides = True
     body = decode_body("fence", _decode_fence, call.exchange.body)
     topic = call.engine.existing(call.topic)
 

@@ -225,7 +225,7 @@ class Session(Sink):
         self._stopping = False
         self._strict = strict
         self._waits = waits
-        self.audited: Callable[[int], None] | None = None
+        self.audited: Callable[[int, bool], None] | None = None
         """Told of what the key may not do, where that is noted."""
 
     # Callbacks of the socket.
@@ -483,7 +483,7 @@ class Session(Sink):
 
     def refusal(self, error: TopicsError, request_id: RequestId) -> bytes:
         if self.audited is not None and isinstance(error, ForbiddenError):
-            self.audited(_FORBIDDEN)
+            self.audited(_FORBIDDEN, False)
         return error_frame(error_for(self.key, error), request_id)
 
     def _follow(self, command: Subscribe) -> bytes:
