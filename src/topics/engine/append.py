@@ -233,6 +233,8 @@ class Appender:
         core = self._core
         if core.quiet or core.metered or self._admission.refusing or self._sealing.failures > 0:
             return True
+        if core.path.lease is not None and not core.path.lease.is_valid:
+            return True
         if core.held_sources and topic in core.held_sources:
             return True
         return core.memory.pressed and core.memory.is_tight(topic)
@@ -297,6 +299,8 @@ class Appender:
         batch gets its seqs now, because its condition is true now.
         """
         core, path, rules = self._core, self._core.path, topic.rules
+        if path.lease is not None:
+            path.lease.check()
         if topic.config.ttl_ms:
             core.expire(topic)
         if batch.delay_ms and topic.staged_config.type is not TopicType.QUEUE:

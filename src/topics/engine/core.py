@@ -266,8 +266,11 @@ class EngineCore(EngineEvents):
         return topic.next_base if topic is not None and topic.next_base < BASE_MAX else 0
 
     def check_accepting(self) -> None:
+        """Raises unless requests that change something are taken."""
         if self.closed:
             raise ShuttingDownError()
+        if self.path.lease is not None:
+            self.path.lease.check()
 
     def shard_number(self, topic_id: int) -> int:
         return xxh3_64_intdigest(topic_id.to_bytes(8, "little")) % len(self.shards)

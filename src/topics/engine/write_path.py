@@ -121,6 +121,10 @@ class RemoteOptions(Protocol):
 class PrimaryLease(Protocol):
     """The lease that lets this server acknowledge writes (`ops.failover.lease_keeper`)."""
 
+    @property
+    def is_valid(self) -> bool:
+        """Whether it is held."""
+
     def check(self) -> None:
         """Raises unless it is held."""
 

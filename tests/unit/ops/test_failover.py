@@ -2,23 +2,31 @@
 are in the state of the next primary."""
 
 import contextlib
+from collections.abc import Callable
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from tests.crash.harness import dump
-from tests.unit.conftest import FSYNC, REMOTE, append, ask_append, put, read, values
+from tests.unit.conftest import FSYNC, REMOTE, append, ask_append, delete, drop, put, read, values
 from tests.unit.ops.folders import OPTIONS, PLACE, back_up, start
+from tests.unit.queues.conftest import claim, make_queue, produce
+from tests.unit.streams.conftest import append as append_to
+from tests.unit.transactions.conftest import begin
 from topics.engine.engine import Engine
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.model.errors import LeaseEndedError, NotPrimaryError, TopicsError
+from topics.model.router_rules import RouterWish
 from topics.model.seq_ranges import LossReason
 from topics.model.settings import SettingsError
+from topics.model.topic_config import Durability
 from topics.ops.failover.lease import Identity, LeaseRecord, decode_record, encode_record, released, taken
 from topics.ops.failover.lease_keeper import LeaseKeeper, LeasePlace
 from topics.ops.failover.standby import Standby
 from topics.ops.failover.takeover import GAP, Place, read_holder
+from topics.streams.streams import inline_streams
 from topics.testing import (
     NO_FAULTS,
     FakeDisk,
@@ -31,6 +39,7 @@ from topics.testing import (
 )
 
 LEASE_MS = 4000
+NO_SOURCE = cast(Any, object())
 FIRST, SECOND = "data", "other"
 
 
@@ -125,6 +134,44 @@ def test_writes_are_refused_before_others_may_take_the_lease() -> None:
     held.announce("0" * 16)
     held.check()
     assert held.left_ms == LEASE_MS - LEASE_MS // 8
+
+
+WITHOUT_LEASE: dict[str, Callable[[Engine], object]] = {
+    "append": lambda engine: append(engine, "local", 1),
+    "append of two": lambda engine: append(engine, "local", 1, 2),
+    "append with a key": lambda engine: append(engine, "local", 1, key="k"),
+    "append to an ephemeral topic": lambda engine: append(engine, "unlogged", 1),
+    "new topic": lambda engine: append(engine, "new", 1),
+    "config": lambda engine: put(engine, "local", durability=FSYNC, cap_records=1),
+    "delete": lambda engine: delete(engine, "local", before_seq=1),
+    "delete of a topic": lambda engine: drop(engine, "local"),
+    "claim": claim,
+    "router": lambda engine: engine.put_router("r", RouterWish(source="local", dest="x"), lambda answer: None),
+    "stream": lambda engine: append_to(inline_streams(engine), "chat", b"1", "application/json"),
+    "transaction": begin,
+}
+
+
+@pytest.mark.parametrize("write", WITHOUT_LEASE)
+def test_no_kind_of_write_is_taken_without_the_lease_and_reads_are(write: str) -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    machine, engine = primary(disk, clock)
+    put(engine, "local", durability=FSYNC)
+    put(engine, "unlogged", durability=Durability.EPHEMERAL)
+    put(engine, "chat", durability=FSYNC)
+    make_queue(engine)
+    produce(engine, 1)
+    append(engine, "local", "readable")
+    before = dump(engine)
+    clock.advance(LEASE_MS)
+    with pytest.raises(LeaseEndedError):
+        WITHOUT_LEASE[write](engine)
+    assert not engine.append_requests("local", [b"{}"], NO_SOURCE), "the way of undecoded requests is closed as well"
+    assert values(engine, "local") == ["readable"]
+    assert dump(engine) == before
+    assert machine.lease is not None
+    machine.lease.announce("0" * 16)
+    WITHOUT_LEASE[write](engine)
 
 
 def test_a_clock_of_the_day_that_jumps_changes_nothing() -> None:

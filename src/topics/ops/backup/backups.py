@@ -25,7 +25,13 @@ from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore
 from topics.log.fs import FileSystem, WrongChecksumError, read_checked, write_checked
 from topics.log.layout import Layout
-from topics.model.errors import BackupFailedError, BackupRunningError, NoBackupPlaceError, TopicsError
+from topics.model.errors import (
+    BackupFailedError,
+    BackupRunningError,
+    NoBackupPlaceError,
+    ShuttingDownError,
+    TopicsError,
+)
 from topics.ops.backup.backup_files import Copier, KeptLog
 from topics.ops.backup.backup_store import BackupDamaged, BackupPlace, Manifest, prune
 from topics.ops.backup.log_shipping import Shipping
@@ -199,7 +205,8 @@ class Backups:
         """Takes a backup; `then` hears of it, or why there is none, on the loop."""
         if self._place_fs is None or self.root is None:
             raise NoBackupPlaceError()
-        self._core.check_accepting()
+        if self._core.closed:
+            raise ShuttingDownError()
         if self.running:
             raise BackupRunningError()
         self.running, self._tried_at = True, self._core.steady()
