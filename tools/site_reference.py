@@ -277,6 +277,17 @@ def _default(field: str, described: dict[str, Any], schema: dict[str, Any]) -> s
     return "" if default is None and "Default:" in described["description"] else f"`{json.dumps(default)}`"
 
 
+def websocket_fields(message: str) -> Iterator[str]:
+    """The fields of a WebSocket command, or of all frames."""
+    from topics.api.v0.websocket_help import FIELDS  # noqa: PLC0415
+
+    head, *described = FIELDS[message]
+    yield f"| {' | '.join(head)} |"
+    yield "|---" * len(head) + "|"
+    for row in described:
+        yield f"| {' | '.join(row)} |"
+
+
 def parameters(method: str, path: str) -> Iterator[str]:
     """The query parameters of a route."""
     yield "| parameter | meaning |"
@@ -471,7 +482,8 @@ def _type_name(annotation: object) -> str:
 TABLES: dict[str, Callable[..., Iterator[str]]] = {
     "formats": formats, "settings": settings, "metrics": metrics, "commands": commands,
     "calls": calls, "fields": fields, "parameters": parameters, "errors": errors,
-    "files": files, "limits": limits, "layout": layout, "kinds": kinds, "versions": versions,
+    "files": files, "websocket_fields": websocket_fields, "limits": limits,
+    "layout": layout, "kinds": kinds, "versions": versions,
     "routes": routes, "log_events": log_events, "connector_options": connector_options, "glossary": glossary,
     "client_errors": client_errors, "client_options": client_options,
 }  # fmt: skip

@@ -401,6 +401,15 @@ def metrics() -> Request[dict[str, Any]]:
     return Request(method="GET", target="/v0/metrics", answer=dict[str, Any], patient=False)
 
 
+def metrics_history(step: str = "1s", points: int | None = None) -> Request[dict[str, Any]]:
+    """Returns the most important metrics at equal steps, `1s` of the last hour or `1m` of the last day.
+
+    `points` is the maximum of points, the newest ones.
+    """
+    target = "/v0/metrics/history" + query_of({"step": step, "points": points})
+    return Request(method="GET", target=target, answer=dict[str, Any], patient=False)
+
+
 def topic_path(name: str, verb: str = "", query: Mapping[str, object] | None = None) -> str:
     return f"/v0/topics/{named(name, 'topic')}{verb}{query_of(query or {})}"
 

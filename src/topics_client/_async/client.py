@@ -171,6 +171,7 @@ class AsyncClient:
     health = _call(requests.health)
     ready = _call(requests.ready)
     metrics = _call(requests.metrics)
+    metrics_history = _call(requests.metrics_history)
     pipeline = _call(requests.pipeline)
     create_backup = _call(requests.create_backup)
     backups = _call(requests.backups)

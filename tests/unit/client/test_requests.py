@@ -136,6 +136,7 @@ CASES: list[tuple[Request[Any], tuple[str, str, Any]]] = [
     (requests.health(), ("GET", "/v0/health", None)),
     (requests.ready(), ("GET", "/v0/ready", None)),
     (requests.metrics(), ("GET", "/v0/metrics", None)),
+    (requests.metrics_history("1m", 5), ("GET", "/v0/metrics/history?step=1m&points=5", None)),
     (requests.pipeline(), ("GET", "/v0/pipeline", None)),
     (requests.openapi(), ("GET", "/v0/openapi.json", None)),
 ]  # fmt: skip

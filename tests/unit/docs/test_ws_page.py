@@ -10,8 +10,9 @@ import pytest
 
 from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer
-from tests.unit.docs.pages import blocks, read, rows, section
+from tests.unit.docs.pages import blocks, rows, section
 from tests.unit.docs.test_api_page import check_same
+from tools.site_reference import built
 from topics.api.v0 import websocket, websocket_messages
 from topics.api.v0.websocket_messages import Command, Publish
 from topics.http.messages import HttpLimits
@@ -24,7 +25,7 @@ from topics_protocol.websocket_frames import (
     Unsubscribe,
 )
 
-PAGE = read("docs/api/websocket.md")
+PAGE = built("docs/api/websocket.md")
 
 
 def named(heading: str, first: str = "") -> set[str]:
