@@ -38,7 +38,7 @@ _TIMEOUT_S = 300
 _TURN_SHOWN_MS = 20.0
 _ATTACKER, _PROBER = "attacker-secret-0000", "prober-secret-000000"
 _SECONDS_MIN = 3.0
-_RUN_S_MAX = 450
+_RUN_S_MAX = 420
 """Rows that are not begun by then are left out, and the report says so."""
 _IDLE = ("nothing", "nothing, at the end")
 _IDLE_P99_MS_MAX = 5.0
@@ -237,15 +237,18 @@ def _proof(server: Server, place: str) -> Act:
     return lambda: server.ask("POST", f"{path}/_schema", {"schema": schema(1), "lens": _lens(place, 1, [op])})
 
 
-def _fan_out(size: int) -> Callable[[Server, str], Act]:
-    def prepare(server: Server, place: str) -> Act:
-        server.made("PUT", f"/v0/topics/{place}", {})
-        for number in range(5_000):
-            server.made("PUT", f"/v0/routers/{place}-{number}", {"source": place, "dest": f"{place}-to-{number}"})
-        body = {"records": [{"data": "x" * size}]}
-        return lambda: server.ask("POST", f"/v0/topics/{place}", body)
+def _fan_out(server: Server, place: str) -> Act:
+    server.made("PUT", f"/v0/topics/{place}", {})
 
-    return prepare
+    def create(first: int) -> None:
+        with Server.attached(server.address) as one:
+            for number in range(first, 5_000, 16):
+                one.made("PUT", f"/v0/routers/{place}-{number}", {"source": place, "dest": f"{place}-to-{number}"})
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(create, range(16)))
+    sizes = itertools.cycle((200_000, 1_000_000))
+    return lambda: server.ask("POST", f"/v0/topics/{place}", {"records": [{"data": "x" * next(sizes)}]})
 
 
 def _many_schemas(server: Server, place: str) -> Act:
@@ -433,8 +436,7 @@ ROWS = (
     Row("lenses that copy", _copying_lens),
     Row("a proof of union against union", _proof),
     Row("schemas without end", _many_schemas),
-    Row("200 kB to 5,000 routers", _fan_out(200_000)),
-    Row("1 MB to 5,000 routers", _fan_out(1_000_000)),
+    Row("200 kB and 1 MB to 5,000 routers", _fan_out),
     Row("ephemeral records without end", _ephemeral),
     Row("idempotency keys without end", _keyed),
     Row("WebSocket, 400,000 empty continuation frames", _socket(_frame(0x01, b"{") + _frame(0x00, b"") * 400_000)),
