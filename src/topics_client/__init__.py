@@ -42,11 +42,16 @@ if TYPE_CHECKING:
         Extended,
         Fence,
         Health,
+        JobChanged,
+        JobFailure,
+        JobPage,
+        JobState,
         Lease,
         LeasePage,
         Nacked,
         Placed,
         QueueCounters,
+        QueuePaused,
         Ready,
         Redriven,
         RouterDropped,
@@ -91,6 +96,7 @@ if TYPE_CHECKING:
         InternalError,
         InvalidJson,
         InvalidRequest,
+        JobNotFound,
         LeaseEnded,
         MethodNotAllowed,
         NewerFormat,
@@ -187,23 +193,24 @@ __all__ = [
     "ExpectationFailed", "Extended", "FailJob", "FeatureMissing", "Fence", "FenceMismatch", "FolderBusy", "Follower",
     "Forbidden", "Gap", "GapError", "Guarantee", "HeadMismatch", "HeadersTooLarge", "Health", "Highlight", "Hit",
     "IdempotencyConflict", "IndexStatus", "InferredSearch", "InternalError", "InvalidJson", "InvalidRequest", "Job",
-    "JobRetry", "Lease", "LeaseEnded", "LeasePage", "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NewerFormat",
-    "NoBackupPlace", "NotAQueue", "NotAcceptable", "NotFound", "NotPrimary", "NotReady", "OffsetGone",
-    "PayloadTooLarge", "Placed", "Producer", "ProducerFenced", "ProducerGap", "ProducerMark", "QueueCounters",
-    "ReadOnly", "Ready", "Record", "RecordTooLarge", "Redriven", "RemoteUnavailable", "RequestRefused",
-    "RequestTimeout", "RetryJob", "RetryLater", "RetryPolicy", "RouterCycle", "RouterDropped", "RouterNotFound",
-    "RouterPage", "RouterPut", "RouterState", "RouterSummary", "RoutingKey", "RoutingKeyPage", "SearchPage",
-    "SearchTotal", "SearchUnavailable", "SequenceConflict", "ServerTrouble", "ShuttingDown", "SkippedStream",
-    "SlowConsumer", "Socket", "Staged", "StateRefused", "StreamAppended", "StreamClosed", "StreamConflict",
-    "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop", "StreamPage", "StreamProfile", "StreamSchema",
-    "StreamState", "StreamSummary", "StreamsSearchPage", "Subscription", "SystemStream", "TagMatch", "Tail",
-    "Throttled", "Token", "TopicConfig", "TopicConfigPatch", "TopicCoverage", "TopicDropped",
-    "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicHit", "TopicNotEmpty",
-    "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicRecreated", "TopicSearchPage", "TopicState",
-    "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction", "TransactionBusy",
-    "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound", "TransactionSequence",
-    "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer", "UnsupportedMediaType",
-    "UnsupportedMessage", "UpgradeRequired", "Wake", "WakeAcked", "WakeStream", "Watcher", "WhoAmI", "Worker",
+    "JobChanged", "JobFailure", "JobNotFound", "JobPage", "JobRetry", "JobState", "Lease", "LeaseEnded", "LeasePage",
+    "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NewerFormat", "NoBackupPlace", "NotAQueue", "NotAcceptable",
+    "NotFound", "NotPrimary", "NotReady", "OffsetGone", "PayloadTooLarge", "Placed", "Producer", "ProducerFenced",
+    "ProducerGap", "ProducerMark", "QueueCounters", "QueuePaused", "ReadOnly", "Ready", "Record", "RecordTooLarge",
+    "Redriven", "RemoteUnavailable", "RequestRefused", "RequestTimeout", "RetryJob", "RetryLater", "RetryPolicy",
+    "RouterCycle", "RouterDropped", "RouterNotFound", "RouterPage", "RouterPut", "RouterState", "RouterSummary",
+    "RoutingKey", "RoutingKeyPage", "SearchPage", "SearchTotal", "SearchUnavailable", "SequenceConflict",
+    "ServerTrouble", "ShuttingDown", "SkippedStream", "SlowConsumer", "Socket", "Staged", "StateRefused",
+    "StreamAppended", "StreamClosed", "StreamConflict", "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop",
+    "StreamPage", "StreamProfile", "StreamSchema", "StreamState", "StreamSummary", "StreamsSearchPage", "Subscription",
+    "SystemStream", "TagMatch", "Tail", "Throttled", "Token", "TopicConfig", "TopicConfigPatch", "TopicCoverage",
+    "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicHit",
+    "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicRecreated", "TopicSearchPage",
+    "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction",
+    "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound",
+    "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer",
+    "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Wake", "WakeAcked", "WakeStream", "Watcher",
+    "WhoAmI", "Worker",
 ]  # fmt: skip
 
 _NAMES = {
@@ -221,24 +228,23 @@ _NAMES = {
     "topics_client._sync.worker": "Worker",
     "topics_client.answers": (
         "Acked Appended BackupInfo BackupList BackupStarted Claimed ConsumerCommitted ConsumerDropped ConsumerPage "
-        "ConsumerPut ConsumerState Deleted Diff Extended Fence Health Lease LeasePage Nacked Placed QueueCounters "
-        "Ready Redriven RouterDropped RouterPage RouterPut RouterState RouterSummary Staged Token TopicDropped "
-        "TopicPage TopicPut TopicState TopicSummary TransactionState WhoAmI"
+        "ConsumerPut ConsumerState Deleted Diff Extended Fence Health JobChanged JobFailure JobPage JobState Lease "
+        "LeasePage Nacked Placed QueueCounters QueuePaused Ready Redriven RouterDropped RouterPage RouterPut "
+        "RouterState RouterSummary Staged Token TopicDropped TopicPage TopicPut TopicState TopicSummary "
+        "TransactionState WhoAmI"
     ),
     "topics_client.errors": (
         "AccessRefused ApiError AppendTimeout BackupFailed BackupRunning BatchTooLarge ClientClosed ClientError "
-        "ColdStoreUnavailable RemoteUnavailable ConnectionFailed ConsumerNotFound CorruptSegment Damage DamagedBackup "
+        "ColdStoreUnavailable ConnectionFailed ConsumerNotFound CorruptSegment Damage DamagedBackup "
         "ExpectationFailed FeatureMissing FenceMismatch FolderBusy Forbidden GapError HeadMismatch HeadersTooLarge "
-        "IdempotencyConflict InternalError InvalidJson InvalidRequest "
-        "LeaseEnded MethodNotAllowed NewerFormat NoBackupPlace "
-        "NotAQueue NotAcceptable NotFound NotPrimary "
-        "NotReady OffsetGone PayloadTooLarge ProducerFenced ProducerGap ReadOnly "
-        "RecordTooLarge RequestRefused RequestTimeout RetryLater RouterCycle RouterNotFound SearchUnavailable "
-        "SequenceConflict ServerTrouble ShuttingDown SlowConsumer StateRefused StreamClosed StreamConflict StreamGone "
-        "SystemStream Throttled TopicExistsIncompatible TopicFull TopicNotEmpty TopicNotFound TopicRecreated "
-        "TransactionBusy TransactionFenced TransactionForeign TransactionIncomplete TransactionNotFound "
-        "TransactionSequence TransactionTooLarge Unauthorized UnexpectedAnswer UnsupportedMediaType "
-        "UnsupportedMessage UpgradeRequired"
+        "IdempotencyConflict InternalError InvalidJson InvalidRequest JobNotFound LeaseEnded MethodNotAllowed "
+        "NewerFormat NoBackupPlace NotAQueue NotAcceptable NotFound NotPrimary NotReady OffsetGone PayloadTooLarge "
+        "ProducerFenced ProducerGap ReadOnly RecordTooLarge RemoteUnavailable RequestRefused RequestTimeout "
+        "RetryLater RouterCycle RouterNotFound SearchUnavailable SequenceConflict ServerTrouble ShuttingDown "
+        "SlowConsumer StateRefused StreamClosed StreamConflict StreamGone SystemStream Throttled "
+        "TopicExistsIncompatible TopicFull TopicNotEmpty TopicNotFound TopicRecreated TransactionBusy "
+        "TransactionFenced TransactionForeign TransactionIncomplete TransactionNotFound TransactionSequence "
+        "TransactionTooLarge Unauthorized UnexpectedAnswer UnsupportedMediaType UnsupportedMessage UpgradeRequired"
     ),
     "topics_client.inbox": "CaughtUp TopicFailed TopicGap TopicGone TopicRecord",
     "topics_client.options": "ClientOptions RetryPolicy",

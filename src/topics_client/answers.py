@@ -24,6 +24,9 @@ class TopicPut(v0.PutAnswer, frozen=True, kw_only=True):
 class QueueCounters(v0.QueueCounters, frozen=True, kw_only=True):
     """Jobs of a queue: those to be had, those being worked on, and those given up."""
 
+    paused: bool = False
+    """Whether the queue hands out no jobs."""
+
 
 class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     """Where a topic stands."""
@@ -296,6 +299,54 @@ class Extended(queues.ExtendAnswer, frozen=True, kw_only=True):
 
 class Redriven(queues.RedriveAnswer, frozen=True, kw_only=True):
     """How many dead letters are jobs again, under which seqs, and whether there may be more."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class JobFailure(queues.JobFailureOut, frozen=True, kw_only=True):
+    """Why and when one delivery of a job failed."""
+
+
+class JobState(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of a queue, and what became of it so far."""
+
+    seq: int = msgspec.field(name="$seq")
+    """Of a dead letter its seq in the dead-letter topic."""
+    ts: int = msgspec.field(name="$ts")
+    node: str | None = msgspec.field(name="$node", default=None)
+    tag: str | None = msgspec.field(name="$tag", default=None)
+    data: Any
+    meta: dict[str, Any] | None = None
+    state: str
+    """`ready`, `leased`, `delayed` or `dead`."""
+    deliveries: int = 0
+    worker: str | None = None
+    """The worker that holds it."""
+    deadline: int | None = None
+    ready_at: int | None = None
+    first_failure: int | None = None
+    failures: list[JobFailure] = []
+    """The last three, the newest at the end; of a dead letter the last one."""
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some jobs of one state, by seq. It may be short, or empty, while there is a next page."""
+
+    topic: str
+    state: str
+    jobs: list[JobState]
+    next_cursor: str | None = None
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class JobChanged(queues.JobAnswer, frozen=True, kw_only=True):
+    """The seq and the state of a job after an operation, and whether that changed it."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class QueuePaused(queues.QueueAnswer, frozen=True, kw_only=True):
+    """Whether a queue hands out jobs."""
 
     performance: Performance = msgspec.field(default_factory=dict)
 

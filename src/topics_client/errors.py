@@ -44,6 +44,7 @@
         │   ├── NotAQueue               not_a_queue
         │   ├── RouterNotFound          router_not_found
         │   ├── ConsumerNotFound        consumer_not_found
+        │   ├── JobNotFound             job_not_found
         │   ├── TopicRecreated          topic_recreated
         │   ├── HeadMismatch            head_mismatch
         │   ├── FenceMismatch           fence_mismatch
@@ -310,6 +311,10 @@ class RouterNotFound(StateRefused, code="router_not_found"):
 
 class ConsumerNotFound(StateRefused, code="consumer_not_found"):
     """The topic has no consumer of that name."""
+
+
+class JobNotFound(StateRefused, code="job_not_found"):
+    """The queue has no such job."""
 
 
 class TopicRecreated(StateRefused, code="topic_recreated"):

@@ -24,8 +24,11 @@ from topics_client.answers import (
     Extended,
     Fence,
     Health,
+    JobChanged,
+    JobPage,
     LeasePage,
     Nacked,
+    QueuePaused,
     Ready,
     Redriven,
     RouterDropped,
@@ -571,6 +574,52 @@ def redrive(topic: str, *, max: int = 100, source: str | None = None) -> Request
     """
     body = _encode(given_only({"max": max, "source": source}))
     return Request(method="POST", target=topic_path(topic, "/redrive"), body=body, answer=Redriven, repeatable=False)
+
+
+def list_jobs(
+    topic: str, state: str = "ready", *, tag: str | None = None, limit: int = 100, cursor: str | None = None
+) -> Request[JobPage]:
+    """Returns one page of the jobs of a queue that are `ready`, `leased`, `delayed` or `dead`, by seq.
+
+    A page may be short, or empty, while it has a `next_cursor`: a page looks at a bounded number of jobs.
+    """
+    query = {"state": state, "tag": tag, "limit": limit, "cursor": cursor}
+    return Request(method="GET", target=topic_path(topic, "/jobs", query), answer=JobPage)
+
+
+def _job(topic: str, seq: int, verb: str, body: dict[str, object] | None = None) -> Request[JobChanged]:
+    encoded = None if body is None else _encode(body)
+    return Request(
+        method="POST", target=topic_path(topic, f"/jobs/{seq}/{verb}"), body=encoded, answer=JobChanged,
+        repeatable=verb != "retry",
+    )  # fmt: skip
+
+
+def retry_job(topic: str, seq: int) -> Request[JobChanged]:
+    """Moves one dead letter back into its queue, where it has a new seq. `seq` is that in the dead-letter topic."""
+    return _job(topic, seq, "retry")
+
+
+def cancel_job(topic: str, seq: int, *, dead: bool = False) -> Request[JobChanged]:
+    """Deletes a job, also a leased one; with `dead` a dead letter, by its seq in the dead-letter topic."""
+    return _job(topic, seq, "cancel", {"dead": True} if dead else None)
+
+
+def promote_job(topic: str, seq: int) -> Request[JobChanged]:
+    """Makes a delayed job ready now."""
+    return _job(topic, seq, "promote")
+
+
+def release_job(topic: str, seq: int) -> Request[JobChanged]:
+    """Ends the lease of a job, whoever holds it: it is ready again."""
+    return _job(topic, seq, "release")
+
+
+def pause_queue(topic: str, paused: bool = True) -> Request[QueuePaused]:
+    """Stops handing out jobs, also over restarts; `False` begins again. Workers keep the jobs they have."""
+    return Request(
+        method="PUT", target=topic_path(topic, "/queue"), body=_encode({"paused": paused}), answer=QueuePaused
+    )
 
 
 def list_leases(

@@ -89,6 +89,67 @@ class ExtendAnswer(msgspec.Struct, frozen=True, kw_only=True):
     deadlines: dict[int, int]
 
 
+class JobFailureOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One failure of a job."""
+
+    delivery: int
+    at: int
+    worker: str = ""
+    reason: str = ""
+    fatal: bool = False
+
+
+class JobStateOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of a queue as an operator sees it: the record, and what became of it so far."""
+
+    seq: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    node: str | UnsetType = msgspec.field(name="$node", default=UNSET)
+    tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
+    data: Any
+    meta: dict[str, Any] | UnsetType = UNSET
+    state: str
+    deliveries: int = 0
+    worker: str | UnsetType = UNSET
+    deadline: int | UnsetType = UNSET
+    ready_at: int | UnsetType = UNSET
+    first_failure: int | UnsetType = UNSET
+    failures: list[JobFailureOut] = []
+
+
+class JobsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    state: str
+    jobs: list[JobStateOut]
+    next_cursor: str | UnsetType = UNSET
+
+
+class CancelBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Which job to delete: one of the queue, or a dead letter of it."""
+
+    dead: bool = False
+
+
+class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one job."""
+
+    topic: str
+    seq: int
+    changed: bool
+    state: str | None
+
+
+class QueueBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What people set of a queue besides its config."""
+
+    paused: bool
+
+
+class QueueAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    paused: bool
+
+
 class RedriveBody(msgspec.Struct, frozen=True, kw_only=True):
     """Dead letters of a queue that shall be its jobs again."""
 

@@ -108,6 +108,7 @@ class QueueCounters(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int
     delayed: int = 0
     dead_lettered: int
+    paused: bool | UnsetType = UNSET
 
 
 class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -59,6 +59,11 @@ ERROR_HELP: dict[str, ErrorHelp] = {
         "the topic has no consumer of that name",
         "create it, or correct the name",
     ),
+    "job_not_found": ErrorHelp(
+        "`topic`, `seq`",
+        "the queue has no such job, or no such dead letter: it is done, or never was",
+        "list the jobs of the queue",
+    ),
     "topic_recreated": ErrorHelp(
         "`topic`, `epoch`",
         "the request names the epoch of an earlier topic of this name",

@@ -231,6 +231,7 @@ _HELP: dict[str, dict[str, str]] = {
     "QueueCounters": {
         "delayed": "Jobs delayed by an append or a nack, or moving to or from the dead-letter topic.",
         "dead_lettered": "Jobs moved to the dead-letter topic since the queue was created.",
+        "paused": "`true` while the queue is paused, otherwise left out.",
     },
     "ListAnswer": {
         "topics": "One object per topic.",
@@ -417,6 +418,41 @@ _HELP: dict[str, dict[str, str]] = {
         "node": "Name of the worker.",
         "deadline": "End of the lease.",
         "deliveries": "Number of deliveries.",
+    },
+    "JobsAnswer": {
+        "state": "State of the jobs.",
+        "jobs": "Jobs by seq. A page may be short, or empty, while there is a `next_cursor`.",
+    },
+    "JobStateOut": {
+        "$seq": "Seq of the job; of a dead letter its seq in the dead-letter topic.",
+        "state": "`ready`, `leased`, `delayed` or `dead`.",
+        "deliveries": "Number of deliveries; left out if 0.",
+        "worker": "Name of the worker that holds the job.",
+        "deadline": "End of its lease.",
+        "ready_at": "End of its delay.",
+        "first_failure": "Time of the first failure.",
+        "failures": "The last three failures, the newest at the end; of a dead letter the last one.",
+    },
+    "JobFailureOut": {
+        "delivery": "Number of the delivery that failed.",
+        "at": "Time of the failure.",
+        "worker": "Name of the worker; left out if unknown.",
+        "reason": "Reason of the nack, or `lease expired`; left out if none.",
+        "fatal": "Whether the worker gave the job up.",
+    },
+    "CancelBody": {
+        "dead": "Whether the seq is that of a dead letter of the queue.",
+    },
+    "JobAnswer": {
+        "seq": "Seq of the job, after a retry its new one.",
+        "changed": "`false` if the job is in a state that the operation is not for.",
+        "state": "State of the job now; null if it is gone.",
+    },
+    "QueueBody": {
+        "paused": "Whether to stop handing out jobs.",
+    },
+    "QueueAnswer": {
+        "paused": "Whether the queue hands out no jobs.",
     },
     "TransactionBody": {
         "id": "1 to 255 of A-Z a-z 0-9 . _ : - beginning with a letter or digit.",

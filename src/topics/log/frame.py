@@ -149,7 +149,7 @@ class FrameKind(IntEnum):
     FENCE = 30
     """The fence token of a topic was set, perhaps with one batch (`engine.conditional_append`)."""
     QUEUE = 31
-    """Jobs of a queue failed (`queues.queue_frames`)."""
+    """Jobs of a queue failed, or it was paused or resumed (`queues.queue_frames`)."""
     SNAPSHOT_HEAD = 32
     """Opens a snapshot file."""
     TOPIC = 33

@@ -13,6 +13,7 @@
     │   ├── TopicFullError                topic_full                 send again once consumers made room
     │   ├── RouterNotFoundError           router_not_found           create it, or correct the name
     │   ├── ConsumerNotFoundError         consumer_not_found         create it, or correct the name
+    │   ├── JobNotFoundError              job_not_found              list the jobs
     │   ├── TopicRecreatedError           topic_recreated            begin anew: another topic has the name now
     │   ├── HeadMismatchError             head_mismatch              read what is new, then decide again
     │   ├── FenceMismatchError            fence_mismatch             stop: another writer has taken over
@@ -248,6 +249,17 @@ class ConsumerNotFoundError(TopicStateError):
             f"topic {quoted(topic)} has no consumer {quoted(consumer)}. Create it with PUT",
             topic=topic, consumer=consumer,
         )  # fmt: skip
+
+
+class JobNotFoundError(TopicStateError):
+    """The queue has no such job."""
+
+    code = "job_not_found"
+
+    def __init__(self, topic: str, seq: int) -> None:
+        super().__init__(
+            f"queue {quoted(topic)} has no job {seq}: it is done, or never was. List its jobs", topic=topic, seq=seq
+        )
 
 
 class TopicRecreatedError(TopicStateError):

@@ -21,7 +21,13 @@ from topics.engine.write_path import FrameDraft, Gate, LogOperation
 from topics.log.commit_requests import AT_ONCE, CommitTiming
 from topics.log.frame import FrameKind
 from topics.log.segment_files import SegmentDamaged
-from topics.model.errors import CorruptSegmentError, InvalidRequestError, TopicNotFoundError, TopicsError
+from topics.model.errors import (
+    CorruptSegmentError,
+    InvalidRequestError,
+    JobNotFoundError,
+    TopicNotFoundError,
+    TopicsError,
+)
 from topics.model.records import TRAIT_META, Record
 from topics.model.topic_config import TopicConfigPatch, TopicType
 from topics.queues.leases import RedriveDone, RedriveRequest, RedriveResult
@@ -332,6 +338,54 @@ class DeadLetters:
         self._background(
             lambda: _find(source.name, source.id, runs, core.reader, earliest, head, topic.name, requested, busy), found
         )
+
+    def retry(self, topic: Topic, source: Topic, seq: int, done: RedriveDone) -> None:
+        """Moves one dead letter back into its queue; JobNotFoundError where it is none of this queue."""
+
+        def found(letters: Found) -> None:
+            self._redrive_found(topic, source, letters, 1, done)
+
+        self._read_letter(topic, source, seq, found, done)
+
+    def find(
+        self, topic: Topic, source: Topic, seq: int, then: Callable[[], None], failed: Callable[[TopicsError], None]
+    ) -> None:
+        """Goes on once it is known that a record is a dead letter of the queue that nobody holds."""
+
+        def found(letters: Found) -> None:
+            if seq in self._busy(source) or not TopicJobs(source, self._core.reader).is_live(seq):
+                raise JobNotFoundError(topic.name, seq)
+            then()
+
+        self._read_letter(topic, source, seq, found, failed)
+
+    def _read_letter(
+        self,
+        topic: Topic,
+        source: Topic,
+        seq: int,
+        then: Callable[[Found], None],
+        failed: Callable[[TopicsError], None],
+    ) -> None:
+        core = self._core
+        core.check_accepting()
+        core.expire(source)
+        if not TopicJobs(source, core.reader).is_live(seq):
+            raise JobNotFoundError(topic.name, seq)
+        cut, reader = plan_cut(source, [seq]), core.reader
+
+        def found(outcome: object) -> None:
+            try:
+                if not isinstance(outcome, list):
+                    raise _as_error(outcome)
+                provenance = read_provenance(outcome[0][1].meta)
+                if provenance is None or provenance.source != topic.name:
+                    raise JobNotFoundError(topic.name, seq)
+                then(outcome)
+            except TopicsError as error:
+                failed(error)
+
+        self._background(lambda: _split_records(cut, [seq], reader), found)
 
     def _busy(self, source: Topic) -> frozenset[int]:
         """Records of a topic that must stay: workers have them, or they are on their way already."""

@@ -245,7 +245,7 @@ class Dispatcher:
         self.refresh(queue)
         queue.scheduled = False
         hungry = self._hungry(queue)
-        if hungry and queue.counters[0] > 0:
+        if hungry and not queue.paused and queue.counters[0] > 0:
             if topic.config.claim_jitter_ms:
                 self._open_window(queue, topic.config.claim_jitter_ms)
                 return
@@ -325,6 +325,10 @@ class Dispatcher:
             raise ShuttingDownError()
         self.check(queue)
         now = self.refresh(queue)
+        if queue.paused:
+            for demand in cohort:
+                demand.deliver(topic.name, [], queue.counters[0], AT_ONCE)
+            return
         requested = self._requested_counts(topic, cohort)
         config = topic.config
         bound = config.max_deliveries if config.dead_letter is not None else 0

@@ -541,6 +541,8 @@ class QueueCounters(msgspec.Struct, frozen=True, gc=False):
     """Held back until a moment, by a nack or by the caller that appended them."""
     dead_lettered: int
     """Moved to the dead letter topic since the queue was created."""
+    paused: bool = False
+    """Whether no jobs are handed out."""
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):

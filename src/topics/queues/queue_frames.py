@@ -7,7 +7,7 @@
                events 1 to 3 of older logs are the same without `lasts`
     DELAY      u64 ready at | u64 first seq | u64 last seq | u64 lasts, which older logs do not have
     ARRIVAL    u8 reason | u64 topic id of the source | u32 count | u64 seq there, for each record | block
-    QUEUE      msgpack of `JobsFailed`
+    QUEUE      msgpack of `JobsFailed` or `QueuePaused`
     DEPARTURE  u8 reason | u64 topic id of the destination | ranges: u64 first, u64 last, inclusive, ascending, apart
 
 An acknowledgement is a DELETE: the job is gone, and with it its lease. Expiry is not logged at all: a lease states when
@@ -17,7 +17,7 @@ longer than it would have, whatever became of that clock (`engine.core`).
 
 A QUEUE frame that states why jobs failed stands before the LEASE that gives them back, in the same write, and like that
 only where leases are logged. A failure is known by the number of its delivery, so that one which is read twice counts
-once.
+once. A pause is logged whatever the leases are.
 
 DELAY stands before the APPEND it speaks of, in the same write. A crash between the two leaves a delay for jobs that do
 not exist, and recovery forgets it; the other way round a job would be ready too early.
@@ -148,6 +148,7 @@ class QueuePart(msgspec.Struct, array_like=True, frozen=True):
     """The wall time when this was said, which all moments in it are compared with; 0 in older snapshots."""
     failures: list[tuple[int, JobHistory]] = []
     """Seq and past failures; only when the queue's leases are durable."""
+    paused: bool = False
 
 
 class JobsFailed(msgspec.Struct, array_like=True, frozen=True, tag=1, gc=False):
@@ -161,7 +162,13 @@ class JobsFailed(msgspec.Struct, array_like=True, frozen=True, tag=1, gc=False):
     """Seq and number of the delivery that failed."""
 
 
-QueueEvent = JobsFailed
+class QueuePaused(msgspec.Struct, array_like=True, frozen=True, tag=2, gc=False):
+    """The queue hands out no jobs from here on, or does so again."""
+
+    paused: bool
+
+
+QueueEvent = JobsFailed | QueuePaused
 
 encode_event = msgspec.msgpack.Encoder().encode
 _event_decoder: "msgspec.msgpack.Decoder[QueueEvent]" = msgspec.msgpack.Decoder(QueueEvent)

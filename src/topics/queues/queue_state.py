@@ -40,6 +40,7 @@ from topics.queues.queue_frames import (
     LeaseState,
     MoveReason,
     QueuePart,
+    QueuePaused,
     decode_arrival,
     decode_delay,
     decode_departure,
@@ -401,7 +402,7 @@ JOB_BYTES = 400
 class Queue:
     """Everything the engine knows of a queue besides its records."""
 
-    __slots__ = ("alarm", "jobs", "lease_table", "scheduled", "waiting", "watching", "window", "workers")
+    __slots__ = ("alarm", "jobs", "lease_table", "paused", "scheduled", "waiting", "watching", "window", "workers")
 
     def __init__(self, topic: Topic, core: EngineCore) -> None:
         self.lease_table = LeaseTable(core.totals.in_flight, core.time.wall_time)
@@ -413,6 +414,8 @@ class Queue:
         self.watching = False
         """Whether the topic will report its next change."""
         self.scheduled = False
+        self.paused = False
+        """Whether no jobs are handed out, by request."""
         self.alarm: Alarm | None = None
         """For the next moment at which time alone changes anything; set only while there are workers."""
 
@@ -487,7 +490,11 @@ class QueueFeature:
             ready, first, last = decode_delay(frame.body)
             self.delay(topic, first, last, self._core.time.resumed(ready))
         elif frame.kind is FrameKind.QUEUE:
-            note_failures(queue_of(topic, self._core).lease_table, decode_event(frame.body))
+            event = decode_event(frame.body)
+            if isinstance(event, QueuePaused):
+                queue_of(topic, self._core).paused = event.paused
+            else:
+                note_failures(queue_of(topic, self._core).lease_table, event)
         else:
             self._replay_lease(topic, frame)
 
@@ -549,6 +556,7 @@ class QueueFeature:
             part.delivered,
             time.wall(),
             part.failures,
+            part.paused,
         )
 
     def load(self, topic: Topic, part: bytes) -> None:
@@ -557,6 +565,7 @@ class QueueFeature:
         lease_table.dead_lettered = saved.dead_lettered
         lease_table.delayed = {seq: self._resumed(ready_at, saved) for seq, ready_at in saved.delayed}
         lease_table.delivered = dict(saved.delivered)
+        queue_of(topic, self._core).paused = saved.paused
         lease_table.load_failures(saved.failures)
         for lease in saved.leases:
             deadline = self._resumed(lease.deadline, saved)
@@ -613,11 +622,11 @@ def _durable_part(queue: Queue) -> QueuePart:
     states = [LeaseState(lease.seq, lease.node, lease.token, lease.deadline, lease.deliveries) for lease in leases]
     return QueuePart(
         lease_table.dead_lettered, list(lease_table.delayed.items()), states, list(lease_table.delivered.items()),
-        failures=list(lease_table.failures.items()),
+        failures=list(lease_table.failures.items()), paused=queue.paused,
     )  # fmt: skip
 
 
 def _plain_part(queue: Queue) -> QueuePart:
     lease_table = queue.lease_table
     appended = [(seq, ready_at) for seq, ready_at in lease_table.delayed.items() if seq not in lease_table.delivered]
-    return QueuePart(lease_table.dead_lettered, appended)
+    return QueuePart(lease_table.dead_lettered, appended, paused=queue.paused)

@@ -34,6 +34,7 @@ from topics.model.limits import clamp_delay_ms, clamp_lease_ms
 from topics.model.topic_config import TopicType
 from topics.queues.dead_letters import CreateTopic, DeadLetters, Mover
 from topics.queues.dispatch import Dispatcher
+from topics.queues.job_operations import JobDone, Jobs, PageDone, PauseDone
 from topics.queues.leases import (
     AckDone,
     AckResult,
@@ -203,6 +204,7 @@ class Queues:
         self._letters = DeadLetters(core, Mover(core, feature), background, create)
         self._dispatcher = Dispatcher(core, self.alarms, background, self._letters.bury)
         self._acknowledger = Acknowledger(core, self._dispatcher.schedule)
+        self._jobs = Jobs(core, background, self._dispatcher, self._letters)
         feature.freed.subscribe(self._dispatcher.schedule)
         core.topic_removed.subscribe(self._topic_removed)
         core.jobs_delayed.subscribe(feature.delay)
@@ -378,8 +380,9 @@ class Queues:
         self._dispatcher.refresh(queue)
         lease_table = queue.lease_table
         return QueueCounters(
-            lease_table.ready(topic.live_count), lease_table.in_flight, lease_table.held_back, lease_table.dead_lettered
-        )
+            lease_table.ready(topic.live_count), lease_table.in_flight, lease_table.held_back,
+            lease_table.dead_lettered, queue.paused,
+        )  # fmt: skip
 
     def in_flight(self) -> int:
         """Leases over all queues, without looking at the time: for gauges."""
@@ -400,6 +403,35 @@ class Queues:
         reported = self._core.time.wall_time
         infos = [LeaseInfo(lease.seq, lease.node, reported(lease.deadline), lease.deliveries) for lease in page]
         return LeasePage(name, infos, infos[-1].seq if len(seqs) > limit else None)
+
+    def list_jobs(
+        self, name: str, state: str, done: PageDone, *, tag: str | None = None, after: int = 0, limit: int = 100
+    ) -> None:
+        """Jobs of one state behind the seq `after`. A page may be short, or empty, while there are more."""
+        self._jobs.page(self._topic(name), state, tag, after, limit, done)
+
+    # Single jobs
+
+    def change_job(self, name: str, seq: int, verb: str, done: JobDone, dead: bool = False) -> None:
+        """Retries, cancels, promotes or releases one job; JobNotFoundError where there is none of that seq. `dead` says
+        that the job to cancel is a dead letter."""
+        queue = self._queue(name)
+        if verb == "retry":
+            self._jobs.retry(queue.jobs.topic, seq, done)
+        elif verb == "promote":
+            self._jobs.promote(queue, seq, done)
+        elif verb == "release":
+            self._jobs.release(queue, seq, done)
+        elif dead:
+            self._jobs.cancel_dead(queue.jobs.topic, seq, done)
+        else:
+            self._jobs.cancel(queue, seq, done)
+
+    def pause(self, name: str, paused: bool, done: PauseDone) -> None:
+        """Stops handing out jobs, or begins again, also over restarts. Workers keep the jobs they have."""
+        queue = self._queue(name)
+        self._core.check_accepting()
+        self._jobs.pause(queue.jobs.topic, paused, done)
 
     # Helpers
 

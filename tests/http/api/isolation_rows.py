@@ -130,6 +130,18 @@ ROWS: dict[str, tuple[Ask, ...]] = {
         Ask("/v0/topics/{{queue}}/nack", {**_HELD, "reason": "no", "fatal": True}),
     ),
     "POST /v0/topics/{topic}/extend": (Ask("/v0/topics/{{queue}}/extend", {**_HELD, "lease_ms": 1000}),),
+    "GET /v0/topics/{topic}/jobs": (
+        Ask("/v0/topics/{{queue}}/jobs"),
+        Ask("/v0/topics/{{queue}}/jobs?state=dead&tag=x"),
+    ),
+    "POST /v0/topics/{topic}/jobs/{seq}/retry": (Ask("/v0/topics/{{queue}}/jobs/1/retry", {}),),
+    "POST /v0/topics/{topic}/jobs/{seq}/cancel": (
+        Ask("/v0/topics/{{queue}}/jobs/1/cancel", {}),
+        Ask("/v0/topics/{{queue}}/jobs/1/cancel", {"dead": True}),
+    ),
+    "POST /v0/topics/{topic}/jobs/{seq}/promote": (Ask("/v0/topics/{{queue}}/jobs/1/promote", {}),),
+    "POST /v0/topics/{topic}/jobs/{seq}/release": (Ask("/v0/topics/{{queue}}/jobs/1/release", {}),),
+    "PUT /v0/topics/{topic}/queue": (Ask("/v0/topics/{{queue}}/queue", {"paused": True}),),
     "POST /v0/topics/{topic}/redrive": (
         Ask("/v0/topics/{{queue}}/redrive", {}),
         Ask("/v0/topics/{own}q/redrive", {"source": "{{topic}}"}),

@@ -25,6 +25,7 @@ from topics.model.errors import (
     HeadMismatchError,
     IdempotencyConflictError,
     InvalidRequestError,
+    JobNotFoundError,
     LeaseEndedError,
     NewerFormatError,
     NoBackupPlaceError,
@@ -92,6 +93,7 @@ ROWS: list[tuple[TopicsError, str, type[TopicsError], dict[str, object]]] = [
         TopicStateError,
         {"topic": "t", "consumer": "c"},
     ),
+    (JobNotFoundError("t", 5), "job_not_found", TopicStateError, {"topic": "t", "seq": 5}),
     (TopicRecreatedError("t", 1, 2), "topic_recreated", TopicStateError, {"topic": "t", "epoch": 2}),
     (
         HeadMismatchError("t", 1, 2),

@@ -15,6 +15,7 @@ from topics.api.v0.watch import RETRY, check_accepts_events, error_event, event,
 from topics.model.errors import InvalidRequestError, NotAQueueError, ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.model.limits import MAX_U64
 from topics.model.topic_config import TopicType
+from topics.queues.job_operations import DEAD, READY, STATES, JobChanged, JobPage, QueuePausedResult
 from topics.queues.leases import (
     AckResult,
     ClaimedJob,
@@ -33,14 +34,19 @@ from topics.queues.queue_state import Worker
 from topics_protocol.queues import (
     AckAnswer,
     AckBody,
+    CancelBody,
     ClaimAnswer,
     ClaimBody,
     ExtendAnswer,
     ExtendBody,
+    JobAnswer,
+    JobsAnswer,
     LeaseOut,
     LeasesAnswer,
     NackAnswer,
     NackBody,
+    QueueAnswer,
+    QueueBody,
     RedriveAnswer,
     RedriveBody,
 )
@@ -55,6 +61,8 @@ _decode_ack = msgspec.json.Decoder(AckBody).decode
 _decode_nack = msgspec.json.Decoder(NackBody).decode
 _decode_extend = msgspec.json.Decoder(ExtendBody).decode
 _decode_redrive = msgspec.json.Decoder(RedriveBody).decode
+_decode_cancel = msgspec.json.Decoder(CancelBody).decode
+_decode_queue = msgspec.json.Decoder(QueueBody).decode
 
 
 def claim(call: Call) -> None:
@@ -154,6 +162,83 @@ def list_leases(call: Call) -> None:
     ]
     next_after = msgspec.UNSET if page.next_after is None else page.next_after
     call.reply(200, _encode(LeasesAnswer(topic=page.topic, leases=leases, next_after=next_after)))
+
+
+def list_jobs(call: Call) -> None:
+    """Answers with the jobs of one state, a page at a time."""
+    query = call.query
+    state = query.get("state") or READY
+    if state not in STATES:
+        raise InvalidRequestError(f"query state: must be one of {', '.join(STATES)}", field="state")
+    if state == DEAD:
+        _check_dead_letter_topic(call)
+    after = query_number(query.get("cursor"), "cursor", 0, MAX_U64)
+    limit = call.number("limit", PAGE_SIZE, PAGE_SIZE_MAX)
+
+    def answer(call: Call, page: JobPage) -> None:
+        more = b"" if page.next_seq is None else b',"next_cursor":"%d"' % page.next_seq
+        call.reply(200, b'{"topic":%b,"state":"%b","jobs":[%b]%b}' % (
+            _encode(page.topic), state.encode(), page.body, more,
+        ))  # fmt: skip
+
+    call.engine.queues.list_jobs(
+        call.topic, state, _answering(call, answer), tag=query.get("tag"), after=after, limit=limit
+    )
+
+
+def _check_dead_letter_topic(call: Call) -> None:
+    """Raises unless the key may use the dead letter topic that the config of a queue names."""
+    config = call.engine.existing(call.topic).config
+    if config.type is not TopicType.QUEUE:
+        raise NotAQueueError(call.topic)
+    if config.dead_letter is not None:
+        check_found(call.key, (config.dead_letter,), "the dead letter topic")
+
+
+def _change_job(call: Call, verb: str, dead: bool = False) -> None:
+    seq = query_number(call.part, "seq", 0, MAX_U64)
+    call.engine.queues.change_job(call.topic, seq, verb, _answering(call, _answer_job), dead)
+
+
+def _answer_job(call: Call, outcome: JobChanged) -> None:
+    answer = JobAnswer(topic=outcome.topic, seq=outcome.seq, changed=outcome.changed, state=outcome.state)
+    call.reply(200, _encode(answer), _measured(outcome.wal_append_ms, outcome.fsync_ms))
+
+
+def retry_job(call: Call) -> None:
+    """Moves one dead letter back into its queue."""
+    _check_dead_letter_topic(call)
+    _change_job(call, "retry")
+
+
+def cancel_job(call: Call) -> None:
+    """Deletes a job, or a dead letter."""
+    raw = call.exchange.body
+    body = decode_body("cancel", _decode_cancel, raw) if raw else CancelBody()
+    if body.dead:
+        _check_dead_letter_topic(call)
+    _change_job(call, "cancel", body.dead)
+
+
+def promote_job(call: Call) -> None:
+    """Makes a delayed job ready."""
+    _change_job(call, "promote")
+
+
+def release_job(call: Call) -> None:
+    """Ends the lease of a job."""
+    _change_job(call, "release")
+
+
+def put_queue(call: Call) -> None:
+    """Pauses a queue, or resumes it."""
+    body = decode_body("queue", _decode_queue, call.exchange.body)
+
+    def answer(call: Call, outcome: QueuePausedResult) -> None:
+        encoded = _encode(QueueAnswer(topic=outcome.topic, paused=outcome.paused))
+        call.reply(200, encoded, _measured(outcome.wal_append_ms, outcome.fsync_ms))
+
+    call.engine.queues.pause(call.topic, body.paused, _answering(call, answer))
 
 
 def _check_seqs(what: str, seqs: Sequence[int]) -> None:
@@ -312,6 +397,7 @@ _UNSIGNED: dict[str, object] = {"type": "integer", "minimum": 0}
 _QUEUE = ("topic_not_found", "not_a_queue")
 _CHANGES = (*_QUEUE, "read_only", "shutting_down", "remote_unavailable", "no_backup_place")
 _HELD = (*_CHANGES, "batch_too_large")
+_JOB = (*_CHANGES, "job_not_found")
 
 QUEUE_ROUTES = (
     Route(
@@ -338,6 +424,48 @@ QUEUE_ROUTES = (
         operation=Operation(
             "redrive", "Move dead letters back into their queue.", {200: RedriveAnswer},
             (*_CHANGES, "corrupt_segment", "cold_store_unavailable", "topic_full", "record_too_large"), RedriveBody,
+        ),
+    ),
+    Route(
+        "GET", "/v0/topics/{topic}/jobs", list_jobs, Scope.READ,
+        operation=Operation(
+            "listJobs", "List the jobs of a queue in one state, by seq.", {200: JobsAnswer},
+            (*_QUEUE, "corrupt_segment", "cold_store_unavailable"),
+            query=(
+                Parameter("state", {"type": "string", "enum": list(STATES)}, "State of the jobs. Default: `ready`."),
+                Parameter("tag", {"type": "string"}, "Only jobs with this tag."),
+                Parameter("limit", _UNSIGNED, "Most jobs of the page, clamped to 1 to 1000. Default: 100."),
+                Parameter("cursor", {"type": "string"}, "`next_cursor` of the previous page."),
+            ),
+        ),
+    ),
+    Route(
+        "POST", "/v0/topics/{topic}/jobs/{seq}/retry", retry_job, Scope.READ | Scope.WRITE | Scope.DELETE,
+        takes_body=True,
+        operation=Operation(
+            "retryJob", "Move one dead letter back into its queue.", {200: JobAnswer},
+            (*_JOB, "corrupt_segment", "cold_store_unavailable", "topic_full", "record_too_large"),
+        ),
+    ),
+    Route(
+        "POST", "/v0/topics/{topic}/jobs/{seq}/cancel", cancel_job, Scope.DELETE, takes_body=True,
+        operation=Operation(
+            "cancelJob", "Delete a job in any state.", {200: JobAnswer},
+            (*_JOB, "corrupt_segment", "cold_store_unavailable"), CancelBody,
+        ),
+    ),
+    Route(
+        "POST", "/v0/topics/{topic}/jobs/{seq}/promote", promote_job, Scope.WRITE, takes_body=True,
+        operation=Operation("promoteJob", "Make a delayed job ready now.", {200: JobAnswer}, _JOB),
+    ),
+    Route(
+        "POST", "/v0/topics/{topic}/jobs/{seq}/release", release_job, Scope.WRITE, takes_body=True,
+        operation=Operation("releaseJob", "End the lease of a job.", {200: JobAnswer}, _JOB),
+    ),
+    Route(
+        "PUT", "/v0/topics/{topic}/queue", put_queue, Scope.ADMIN, takes_body=True,
+        operation=Operation(
+            "putQueue", "Pause a queue, or resume it.", {200: QueueAnswer}, _CHANGES, QueueBody, True
         ),
     ),
     Route(

@@ -93,7 +93,13 @@ def put_fence(call: Call) -> None:
 
 
 def _counters(info: TopicInfo) -> QueueCounters | UnsetType:
-    return QueueCounters(**msgspec.structs.asdict(info.queue)) if info.queue is not None else UNSET
+    queue = info.queue
+    if queue is None:
+        return UNSET
+    return QueueCounters(
+        ready=queue.ready, in_flight=queue.in_flight, delayed=queue.delayed, dead_lettered=queue.dead_lettered,
+        paused=True if queue.paused else UNSET,
+    )  # fmt: skip
 
 
 def _content_type(info: TopicInfo) -> str | UnsetType:
