@@ -113,6 +113,27 @@ def failing(world: QueueWorld) -> None:
     world.sync()
 
 
+def touching(world: QueueWorld) -> None:
+    """People promote, release, cancel and retry single jobs, and pause the queue."""
+    world.begin(max_deliveries=1)
+    world.append(2, delay_ms=5000)
+    world.append(3)
+    world.change_job(1, "promote")
+    world.claim("a", 3)
+    world.change_job(1, "release")
+    world.pause(True)
+    world.change_job(3, "cancel")
+    world.checkpoint()
+    world.claim("b", 2)
+    world.change_job(2, "promote")
+    world.pause(False)
+    world.claim("b", 2)
+    world.nack("b", [2], reason="no", fatal=True)
+    world.change_job(1, "retry")
+    world.change_job(2, "cancel")
+    world.sync()
+
+
 def burying(world: QueueWorld) -> None:
     """Jobs are delivered too often and move to the dead letter topic, which the first of them creates."""
     world.begin(max_deliveries=1)

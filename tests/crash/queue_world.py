@@ -19,6 +19,7 @@ from topics.log.group_commit import InlineCommitter
 from topics.model.errors import TopicsError
 from topics.model.records import Batch, Record
 from topics.model.topic_config import Durability, TopicConfigPatch, TopicType
+from topics.queues.job_operations import QueuePausedResult
 from topics.queues.leases import (
     EXPIRED,
     ClaimRequest,
@@ -141,6 +142,8 @@ class QueueWorld:
         self.held = False
         self.engine: Engine = None  # type: ignore[assignment]
         self._value = 0
+        self.pauses = {False}
+        """What the queue may say of its pause after a crash."""
 
     @property
     def leases_survive(self) -> bool:
@@ -253,6 +256,24 @@ class QueueWorld:
 
         request = ExtendRequest(node=node, seqs=seqs, lease_ms=lease_ms)
         self._do(lambda done: self.engine.queues.extend(QUEUE, request, done), change)
+
+    def change_job(self, seq: int, verb: str) -> None:
+        def change(sight: Sight) -> set[Sight]:
+            if verb == "retry":
+                return {Sight(QUEUE, to) for to in range(1, 40)} if sight == Sight(DEAD, seq) else set()
+            if sight.where != QUEUE or sight.seq != seq:
+                return set()
+            return {GONE} if verb == "cancel" else {sight._replace(node="", moment=0)}
+
+        self._do(lambda done: self.engine.queues.change_job(QUEUE, seq, verb, done), change)
+
+    def pause(self, paused: bool) -> None:
+        before, self.pauses = self.pauses, {*self.pauses, paused}
+        answer = self._do(lambda done: self.engine.queues.pause(QUEUE, paused, done), _nothing)
+        if isinstance(answer, QueuePausedResult):
+            self.pauses = {paused}
+        elif not self.poisoned:
+            self.pauses = before
 
     def redrive(self, requested: int) -> None:
         def change(sight: Sight) -> set[Sight]:
@@ -372,6 +393,7 @@ class QueueWorld:
         twin.clock, twin.boot, twin.stories = ManualClock(self.clock.now_ms()), self.boot, self.stories
         twin.unanswered = list(self.unanswered)
         twin._value = self._value
+        twin.pauses = self.pauses
         return twin
 
 
@@ -411,6 +433,8 @@ def broken(world: QueueWorld, power: bool) -> Iterator[str]:
     for value in found.jobs.keys() - world.stories.keys():
         yield f"job {value} is in {found.jobs[value]}, and nobody appended it"
     yield from miscounted(found)
+    if QUEUE in world.engine.core.names and world.engine.queues.counters(QUEUE).paused not in world.pauses:
+        yield f"a pause may be one of {world.pauses}, and is not"
 
 
 def miscounted(found: Dump) -> Iterator[str]:
@@ -430,6 +454,7 @@ def miscounted(found: Dump) -> Iterator[str]:
 def nothing_is_stranded(world: QueueWorld) -> Iterator[str]:
     """Once every lease and every delay is over, everything that is there can be claimed, once."""
     world.clock.advance(10_000)
+    world.engine.queues.pause(QUEUE, False, lambda answer: None)
     before = {value for value, places in look(world.engine).jobs.items() if places[0].where == QUEUE}
     values: list[int] = []
 

@@ -22,6 +22,7 @@ SCENARIOS = [
     queue_scenarios.acknowledging_in_groups,
     queue_scenarios.delaying,
     queue_scenarios.failing,
+    queue_scenarios.touching,
     queue_scenarios.burying,
     queue_scenarios.redriving,
 ]
@@ -57,7 +58,8 @@ SHORT_OF = [
     pytest.param(scenario, fault, id=f"{scenario.__name__} {fault.name}")
     for scenario in SCENARIOS
     for fault in (Fault.ENOSPC, Fault.EMFILE)
-    if scenario not in (queue_scenarios.failing, queue_scenarios.burying, queue_scenarios.redriving)
+    if scenario
+    not in (queue_scenarios.failing, queue_scenarios.touching, queue_scenarios.burying, queue_scenarios.redriving)
 ]
 
 

@@ -84,6 +84,11 @@ def reasons_are_not_logged(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Shard, "frame", frame)
 
 
+def pauses_are_not_in_snapshots(patch: pytest.MonkeyPatch) -> None:
+    whole = encode_part
+    patch.setattr(queue_state, "encode_part", lambda part: whole(msgspec.structs.replace(part, paused=False)))
+
+
 def reasons_are_not_in_snapshots(patch: pytest.MonkeyPatch) -> None:
     whole = encode_part
     patch.setattr(queue_state, "encode_part", lambda part: whole(msgspec.structs.replace(part, failures=[])))
@@ -118,6 +123,7 @@ def deletes_do_not_end_leases(patch: pytest.MonkeyPatch) -> None:
         (delays_are_not_logged, queue_scenarios.delaying, {"leases_durable": False}),
         (releases_are_not_logged, queue_scenarios.working, {}),
         (reasons_are_not_logged, queue_scenarios.failing, {}),
+        (pauses_are_not_in_snapshots, queue_scenarios.touching, {}),
         (reasons_are_not_in_snapshots, queue_scenarios.failing, {}),
         (an_acknowledgement_is_answered_before_it_is_logged, queue_scenarios.working, {}),
         (deletes_do_not_end_leases, queue_scenarios.working, {}),

@@ -321,6 +321,24 @@ def _job(site: Site, verb: str, **body: object) -> Answer:
     return site.ask("POST", f"/v0/topics/{JOBS}/{verb}", {"node": "a", **body})
 
 
+def _change_job(site: Site, verb: str) -> Answer:
+    return site.ask("POST", f"/v0/topics/{JOBS}/jobs/1/{verb}", {})
+
+
+def _delayed_job(site: Site) -> None:
+    _jobs(claimed=True)(site)
+    _job(site, "nack", seqs=_held(site), delay_ms=3_000_000)
+
+
+def _counters(site: Site) -> dict[str, int]:
+    """The counters of the queue, also of one that nothing but the engine can reach."""
+    topic = site.find(JOBS)
+    queue = find_queue(topic) if topic is not None else None
+    if queue is None:
+        return {"delayed": 1}
+    return {"delayed": len(queue.lease_table.delayed), "paused": queue.paused}
+
+
 def _dying(site: Site) -> None:
     """A job that was given back after all the deliveries it may have: the next claim finds it."""
     for name, config in ((DEAD, {}), (JOBS, {"type": "queue", "max_deliveries": 1, "dead_letter": DEAD})):
@@ -519,6 +537,27 @@ WAYS: dict[str, Way] = {
     ),
     "extend": Way(
         JOBS, _jobs(claimed=True), lambda site: _job(site, "extend", seqs=_held(site), lease_ms=3_000_000), _extended
+    ),
+    "cancel a job": Way(
+        JOBS,
+        _jobs(claimed=True),
+        lambda site: _change_job(site, "cancel"),
+        lambda site: "one" not in site.values(JOBS),
+    ),
+    "release a job": Way(
+        JOBS,
+        _jobs(claimed=True),
+        lambda site: _change_job(site, "release"),
+        lambda site: "one" in site.values(JOBS) and not _leases(site),
+    ),
+    "promote a job": Way(
+        JOBS, _delayed_job, lambda site: _change_job(site, "promote"), lambda site: not _counters(site)["delayed"]
+    ),
+    "pause": Way(
+        JOBS,
+        _jobs(claimed=True),
+        lambda site: site.ask("PUT", f"/v0/topics/{JOBS}/queue", {"paused": True}),
+        lambda site: bool(_counters(site).get("paused")),
     ),
     "claim": Way(JOBS, _jobs(claimed=False), lambda site: _job(site, "claim"), lambda site: bool(_leases(site))),
     "create a consumer": Way(

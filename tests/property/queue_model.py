@@ -43,6 +43,7 @@ class QueueModel:
     """By seq in the dead letter topic: value, deliveries, seq in the queue."""
     dead_lettered: int = 0
     now: int = 0
+    paused: bool = False
 
     def tick(self, now: int) -> None:
         self.now = now
@@ -69,9 +70,18 @@ class QueueModel:
         fatal = bool(job.failures) and job.failures[-1][4]
         return fatal or (bool(self.max_deliveries) and job.deliveries >= self.max_deliveries)
 
+    def state(self, seq: int) -> str | None:
+        job = self.jobs.get(seq)
+        if job is None:
+            return None
+        return "leased" if job.leased else "delayed" if job.ready_at else "ready"
+
+    def listed(self, state: str) -> list[int]:
+        return [seq for seq in sorted(self.jobs) if self.state(seq) == state]
+
     def next_claim(self, requested: int) -> tuple[list[int], list[int]] | None:
         """What a claim gets and what it finds delivered too often; None where the order is not told by the model."""
-        ready = self.ready()
+        ready = self.ready() if not self.paused else []
         if any(job.scheduled and not job.deliveries for job in ready):
             return None
         got: list[int] = []

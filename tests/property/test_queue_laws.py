@@ -17,10 +17,11 @@ from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
 from topics.engine.results import AppendResult
 from topics.log.group_commit import InlineCommitter
-from topics.model.errors import TopicsError
+from topics.model.errors import JobNotFoundError, TopicsError
 from topics.model.records import Batch, Record
 from topics.model.router_rules import DeleteSelector
 from topics.model.topic_config import Durability, TopicConfigPatch, TopicType
+from topics.queues.job_operations import JobChanged, JobPage
 from topics.queues.leases import (
     ClaimedJob,
     ClaimRequest,
@@ -127,7 +128,11 @@ class QueueLaws(RuleBasedStateMachine):
         if expected is not None:
             assert seqs == expected[0]
             assert self.model.dead_lettered - buried == len(expected[1])
-        assert len(seqs) == requested or not [job for job in self.model.ready() if not self.model.is_doomed(job)]
+        assert (
+            len(seqs) == requested
+            or self.model.paused
+            or not [job for job in self.model.ready() if not self.model.is_doomed(job)]
+        )
 
     def deliver(self, node: str, jobs: list[ClaimedJob]) -> None:
         for job in jobs:
@@ -215,6 +220,44 @@ class QueueLaws(RuleBasedStateMachine):
             return seqs, None
         own = [self.model.jobs[seq].lease_id if seq in self.model.jobs else "" for seq in seqs]
         return seqs, [data.draw(st.sampled_from((lease_id, lease_id, "", STALE))) for lease_id in own]
+
+    @rule(data=st.data(), verb=st.sampled_from(("promote", "release", "cancel")))
+    def change_job(self, data: st.DataObject, verb: str) -> None:
+        seq = data.draw(st.sampled_from([*self.model.jobs, 999]))
+        state = self.model.state(seq)
+        changes = state is not None and (verb == "cancel" or state == {"promote": "delayed", "release": "leased"}[verb])
+        if changes and verb == "cancel":
+            self.gone.add(self.model.jobs.pop(seq).value)
+        elif changes:
+            self.model.jobs[seq].let_go()
+        answers: list[JobChanged | TopicsError] = []
+        try:
+            self.engine.queues.change_job("jobs", seq, verb, answers.append)
+        except JobNotFoundError:
+            assert state is None
+            return
+        answer = answers[0]
+        assert isinstance(answer, JobChanged) and answer.changed is changes
+
+    @rule(dead=st.data(), cancels=st.booleans())
+    def change_dead_letter(self, dead: st.DataObject, cancels: bool) -> None:
+        if not self.model.dead:
+            return
+        seq = dead.draw(st.sampled_from(sorted(self.model.dead)))
+        value = self.model.dead.pop(seq)[0]
+        if cancels:
+            self.gone.add(value)
+        else:
+            self.model.append(self.engine.core.existing("jobs").staged_head + 1, [value], 0)
+            self.evict()
+        answers: list[JobChanged | TopicsError] = []
+        self.engine.queues.change_job("jobs", seq, "cancel" if cancels else "retry", answers.append, cancels)
+        assert isinstance(answers[0], JobChanged) and answers[0].changed
+
+    @rule(paused=st.booleans())
+    def pause(self, paused: bool) -> None:
+        self.model.paused = paused
+        self.engine.queues.pause("jobs", paused, _ignore)
 
     @rule(ms=st.sampled_from((1, 50, 100, 101, 400, 1001, 3000)))
     def pass_time(self, ms: int) -> None:
@@ -327,6 +370,13 @@ class QueueLaws(RuleBasedStateMachine):
         }
         leases = queues.list_leases("jobs", limit=1000).leases
         assert {lease.seq: (lease.node, lease.deadline, lease.deliveries) for lease in leases} == self.model.leases()
+        assert queues.counters("jobs").paused is self.model.paused
+        for state in ("ready", "leased", "delayed"):
+            pages: list[JobPage | TopicsError] = []
+            queues.list_jobs("jobs", state, pages.append, limit=1000)
+            assert isinstance(pages[0], JobPage)
+            jobs = msgspec.json.decode(b"[%b]" % pages[0].body)
+            assert [job["$seq"] for job in jobs] == self.model.listed(state)
         assert self.engine.info("jobs").count == len(self.model.jobs)
         values = {record["data"] for record in self.engine.read_now("jobs", ReadRequest(limit=1000)).records()}
         assert values == {job.value for job in self.model.jobs.values()}
@@ -336,7 +386,7 @@ class QueueLaws(RuleBasedStateMachine):
 
     @invariant()
     def no_worker_waits_while_there_are_jobs(self) -> None:
-        if any(worker.requested for worker in getattr(self, "workers", ())):
+        if any(worker.requested for worker in getattr(self, "workers", ())) and not self.model.paused:
             assert not self.model.ready()
 
 

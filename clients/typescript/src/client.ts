@@ -238,6 +238,36 @@ export class TopicsClient {
     return this.http.call("POST", at(topic, "/redrive"), { body: fields, repeatable: false, ...(signal && { signal }) });
   }
 
+  /** One page of the jobs that are ready, leased, delayed or dead. It may be short, or empty, while it has a `next_cursor`. */
+  listJobs(topic: string, { signal, ...query }: CallOptions & { state?: "ready" | "leased" | "delayed" | "dead"; tag?: string; limit?: number; cursor?: string } = {}): Promise<t.JobPage> {
+    return this.http.call("GET", at(topic, "/jobs"), { query, ...(signal && { signal }) });
+  }
+
+  /** Moves a dead letter back into its queue. The seq is that in the dead-letter topic. */
+  retryJob(topic: string, seq: number, { signal }: CallOptions = {}): Promise<t.JobChanged> {
+    return this.http.call("POST", at(topic, `/jobs/${seq}/retry`), { body: {}, repeatable: false, ...(signal && { signal }) });
+  }
+
+  /** Deletes a job in any state, or with `dead` a dead letter. */
+  cancelJob(topic: string, seq: number, { signal, dead = false }: CallOptions & { dead?: boolean } = {}): Promise<t.JobChanged> {
+    return this.http.call("POST", at(topic, `/jobs/${seq}/cancel`), { body: { dead }, ...(signal && { signal }) });
+  }
+
+  /** Makes a delayed job ready now. */
+  promoteJob(topic: string, seq: number, { signal }: CallOptions = {}): Promise<t.JobChanged> {
+    return this.http.call("POST", at(topic, `/jobs/${seq}/promote`), { body: {}, ...(signal && { signal }) });
+  }
+
+  /** Ends the lease of a job, whoever holds it. */
+  releaseJob(topic: string, seq: number, { signal }: CallOptions = {}): Promise<t.JobChanged> {
+    return this.http.call("POST", at(topic, `/jobs/${seq}/release`), { body: {}, ...(signal && { signal }) });
+  }
+
+  /** Stops handing out jobs, also over restarts, or begins again. */
+  pauseQueue(topic: string, paused = true, { signal }: CallOptions = {}): Promise<t.QueuePaused> {
+    return this.http.call("PUT", at(topic, "/queue"), { body: { paused }, ...(signal && { signal }) });
+  }
+
   listLeases(topic: string, { signal, ...query }: CallOptions & { after?: number; page_size?: number; node?: string } = {}): Promise<t.LeasePage> {
     return this.http.call("GET", at(topic, "/leases"), { query, ...(signal && { signal }) });
   }

@@ -52,6 +52,9 @@ export type Nacked = Schemas["NackAnswer"];
 export type Extended = Schemas["ExtendAnswer"];
 export type RedriveFields = Schemas["RedriveBody"];
 export type Redriven = Schemas["RedriveAnswer"];
+export type JobPage = Schemas["JobsAnswer"];
+export type JobChanged = Schemas["JobAnswer"];
+export type QueuePaused = Schemas["QueueAnswer"];
 export type LeasePage = Schemas["LeasesAnswer"];
 /** Where a new consumer begins; the default is the beginning of the topic. */
 export type ConsumerStart = Schemas["ConsumerBody"];

@@ -73,6 +73,13 @@ _group(
         "extend": "Extend the leases of jobs.",
         "leases": "List the leases of a queue.",
         "redrive": "Move dead letters back into a queue.",
+        "jobs": "List the jobs of a queue in one state.",
+        "retry": "Move one dead letter back into its queue.",
+        "cancel": "Delete a job of a queue.",
+        "promote": "Make a delayed job ready now.",
+        "release": "End the lease of a job.",
+        "pause": "Stop handing out jobs of a queue.",
+        "resume": "Hand out jobs of a paused queue again.",
     },
 )
 _group(

@@ -3,7 +3,8 @@
 import getpass
 import socket
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from itertools import islice
+from typing import Annotated, Literal
 
 import msgspec
 from cyclopts import Parameter
@@ -12,7 +13,7 @@ from topics.cli.arguments import duration_ms, shown_time
 from topics.cli.failures import CommandError
 from topics.cli.output import Form, Output, json_line, line, note, print_result, print_table, raw_line, table
 from topics.cli.server_connection import HERE, Server, connected
-from topics_client import Client, Lease
+from topics_client import Client, JobChanged, JobState, Lease
 
 _COUNTS = ("ready", "in_flight", "delayed", "dead_lettered")
 
@@ -94,6 +95,159 @@ def redrive(
         answer = client.redrive(queue, max=max, source=source)
     more = "; there may be more" if answer.more else ""
     print_result(answer, output, f"{answer.moved} moved back into the queue{more}", str(answer.moved))
+    return 0
+
+
+# `topics queue jobs`, `retry`, `cancel`, `promote`, `release`, `pause` and `resume`
+
+
+def jobs(
+    queue: str,
+    /,
+    *,
+    state: Annotated[Literal["ready", "leased", "delayed", "dead"], Parameter(help="The state of the jobs.")] = "ready",
+    tag: Annotated[str | None, Parameter(help="List only jobs with this tag.")] = None,
+    max: Annotated[int, Parameter(name=["--max", "-n"], help="The maximum number of jobs.")] = 100,
+    output: Output = "table",
+    server: Server = HERE,
+) -> int:
+    """List the jobs of a queue in one state, with the reason of their last failure.
+
+    Parameters
+    ----------
+    queue
+        The name of the queue.
+    """
+    with connected(server) as client:
+        print_table(
+            output,
+            ("SEQ", "TAG", "DELIVERIES", "WHEN", "REASON", "DATA"),
+            ((_job_row(job), job) for job in islice(_jobs(client, queue, state, tag, max), max)),
+        )
+    return 0
+
+
+def _jobs(client: Client, queue: str, state: str, tag: str | None, most: int) -> Iterator[JobState]:
+    cursor: str | None = None
+    while True:
+        page = client.list_jobs(queue, state, tag=tag, limit=min(most, 1000), cursor=cursor)
+        yield from page.jobs
+        if page.next_cursor is None:
+            return
+        cursor = page.next_cursor
+
+
+def _job_row(job: JobState) -> tuple[object, ...]:
+    """A job as a row: when its lease or its delay ends, or when it failed last."""
+    last = job.failures[-1] if job.failures else None
+    when = job.deadline or job.ready_at or (last.at if last is not None else None)
+    data = msgspec.json.encode(job.data).decode("utf-8", "replace")
+    return (
+        job.seq, job.tag or "", job.deliveries, shown_time(when) if when is not None else "",
+        last.reason if last is not None else "", data,
+    )  # fmt: skip
+
+
+Seq = Annotated[int, Parameter(help="The seq of the job.")]
+
+
+def _print_job(answer: JobChanged, form: Form, done: str) -> int:
+    if form == "json":
+        json_line(answer)
+    elif answer.changed:
+        line(done)
+    if not answer.changed:
+        raise CommandError(f"job {answer.seq} did not change: it is {answer.state}")
+    return 0
+
+
+def retry(queue: str, seq: Seq, /, *, output: Output = "table", server: Server = HERE) -> int:
+    """Move one dead letter back into its queue.
+
+    Parameters
+    ----------
+    queue
+        The name of the queue.
+    seq
+        The seq in the dead-letter topic.
+    """
+    with connected(server) as client:
+        answer = client.retry_job(queue, seq)
+    return _print_job(answer, output, f"ready again as job {answer.seq}")
+
+
+def cancel(
+    queue: str,
+    seq: Seq,
+    /,
+    *,
+    dead: Annotated[bool, Parameter(negative="", help="Delete a dead letter of the queue.")] = False,
+    output: Output = "table",
+    server: Server = HERE,
+) -> int:
+    """Delete a job of a queue, also one that a worker holds.
+
+    Parameters
+    ----------
+    queue
+        The name of the queue.
+    """
+    with connected(server) as client:
+        answer = client.cancel_job(queue, seq, dead=dead)
+    return _print_job(answer, output, f"job {seq} is gone")
+
+
+def promote(queue: str, seq: Seq, /, *, output: Output = "table", server: Server = HERE) -> int:
+    """Make a delayed job ready now.
+
+    Parameters
+    ----------
+    queue
+        The name of the queue.
+    """
+    with connected(server) as client:
+        answer = client.promote_job(queue, seq)
+    return _print_job(answer, output, f"job {seq} is ready")
+
+
+def release(queue: str, seq: Seq, /, *, output: Output = "table", server: Server = HERE) -> int:
+    """End the lease of a job, whoever holds it.
+
+    Parameters
+    ----------
+    queue
+        The name of the queue.
+    """
+    with connected(server) as client:
+        answer = client.release_job(queue, seq)
+    return _print_job(answer, output, f"job {seq} is ready")
+
+
+def pause(queue: str, /, *, output: Output = "table", server: Server = HERE) -> int:
+    """Stop handing out jobs of a queue, also over restarts. Workers keep the jobs they have.
+
+    Parameters
+    ----------
+    queue
+        The name of the queue.
+    """
+    with connected(server) as client:
+        answer = client.pause_queue(queue)
+    print_result(answer, output, f"paused {queue}", queue)
+    return 0
+
+
+def resume(queue: str, /, *, output: Output = "table", server: Server = HERE) -> int:
+    """Hand out jobs of a paused queue again.
+
+    Parameters
+    ----------
+    queue
+        The name of the queue.
+    """
+    with connected(server) as client:
+        answer = client.pause_queue(queue, False)
+    print_result(answer, output, f"resumed {queue}", queue)
     return 0
 
 

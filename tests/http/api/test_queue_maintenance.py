@@ -289,6 +289,12 @@ def client(live: LiveServer, key: str) -> httpx.Client:
         ("POST", "nack", {"node": "w", "seqs": []}, "write"),
         ("POST", "extend", {"node": "w", "seqs": [], "lease_ms": 1}, "write"),
         ("POST", "redrive", {"source": "guarded-dead"}, "read+write+delete"),
+        ("GET", "jobs", None, "read"),
+        ("POST", "jobs/1/retry", {}, "read+write+delete"),
+        ("POST", "jobs/1/cancel", {}, "delete"),
+        ("POST", "jobs/1/promote", {}, "write"),
+        ("POST", "jobs/1/release", {}, "write"),
+        ("PUT", "queue", {"paused": False}, "admin"),
         ("GET", "leases", None, "read"),
     ],
 )
@@ -381,3 +387,76 @@ def test_a_wrong_reason_is_refused_and_changes_nothing(jobs: Callable[..., Jobs]
     body = {"node": "w", "seqs": [job["$seq"]], **fields}
     refused(queue.api.post(f"/v0/topics/{queue.name}/nack", json=body), 400, "invalid_request")
     assert queue.counters["in_flight"] == 1
+
+
+# Jobs that people see and touch
+
+
+def jobs_in(queue: Jobs, state: str, **query: object) -> list[dict[str, Any]]:
+    answer = queue.api.get(f"/v0/topics/{queue.name}/jobs", params={"state": state, **query})
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["jobs"]
+    return found
+
+
+def test_jobs_are_listed_by_state_tag_and_page(jobs: Callable[..., Jobs], name: str) -> None:
+    queue = jobs(dead_letter=f"{name}-dead")
+    queue.append(*[{"data": number, "tag": "odd" if number % 2 else "even"} for number in range(5)])
+    queue.append("later", delay_ms=60_000)
+    [first, second] = queue.claim(2)
+    queue.post("nack", node="w", seqs=[second["$seq"]], reason="no", fatal=True)
+    assert [job["data"] for job in jobs_in(queue, "ready")] == [2, 3, 4]
+    assert [job["data"] for job in jobs_in(queue, "ready", tag="odd")] == [3]
+    [leased] = jobs_in(queue, "leased")
+    assert (leased["worker"], leased["deadline"], leased["deliveries"]) == ("w", first["deadline"], 1)
+    assert "lease_id" not in leased
+    [later] = jobs_in(queue, "delayed")
+    assert later["ready_at"] == later["$ts"] + 60_000
+    [dead] = jobs_in(queue, "dead")
+    assert (dead["data"], dead["failures"][0]["reason"]) == (1, "no")
+    answer = queue.api.get(f"/v0/topics/{queue.name}/jobs?limit=2").json()
+    assert [job["data"] for job in answer["jobs"]] == [2, 3]
+    assert [job["data"] for job in jobs_in(queue, "ready", cursor=answer["next_cursor"])] == [4]
+
+
+def test_single_jobs_are_changed(jobs: Callable[..., Jobs], name: str) -> None:
+    queue = jobs(dead_letter=f"{name}-dead")
+    queue.append("a", "b", delay_ms=60_000)
+    assert queue.post("jobs/1/promote") == {"topic": queue.name, "seq": 1, "changed": True, "state": "ready"}
+    assert queue.post("jobs/1/promote")["changed"] is False
+    assert [job["data"] for job in queue.claim()] == ["a"]
+    assert queue.post("jobs/1/release")["state"] == "ready"
+    assert queue.post("ack", node="w", seqs=[1])["skipped"] == [1]
+    queue.claim()
+    queue.post("nack", node="w", seqs=[1], fatal=True)
+    assert queue.post("jobs/1/retry") == {"topic": queue.name, "seq": 3, "changed": True, "state": "ready"}
+    assert queue.post("jobs/3/cancel") == {"topic": queue.name, "seq": 3, "changed": True, "state": None}
+    detail = refused(queue.api.post(f"/v0/topics/{queue.name}/jobs/3/cancel", json={}), 404, "job_not_found")
+    assert detail == {"topic": queue.name, "seq": 3}
+
+
+@pytest.mark.parametrize("path", ["jobs?state=gone", "jobs?cursor=x", "jobs?limit=-1"])
+def test_a_wrong_list_of_jobs_is_refused(jobs: Callable[..., Jobs], path: str) -> None:
+    queue = jobs()
+    refused(queue.api.get(f"/v0/topics/{queue.name}/{path}"), 400, "invalid_request")
+
+
+@pytest.mark.parametrize("seq", ["x", "-1", "1.5", "99999999999999999999999"])
+def test_a_wrong_seq_of_a_job_is_refused(jobs: Callable[..., Jobs], seq: str) -> None:
+    queue = jobs()
+    refused(queue.api.post(f"/v0/topics/{queue.name}/jobs/{seq}/cancel", json={}), 400, "invalid_request")
+
+
+def test_a_paused_queue_says_so_and_hands_out_nothing(jobs: Callable[..., Jobs]) -> None:
+    queue = jobs()
+    queue.append("a")
+    path = f"/v0/topics/{queue.name}/queue"
+    answer = queue.api.put(path, json={"paused": True})
+    assert answer.status_code == 200 and answer.json()["paused"] is True
+    assert queue.claim() == [] and queue.counters["paused"] is True
+    queue.api.put(f"/v0/topics/{queue.name}", json={"type": "queue"})
+    assert queue.claim() == []
+    queue.api.put(path, json={"paused": False})
+    assert [job["data"] for job in queue.claim()] == ["a"] and "paused" not in queue.counters
+    refused(queue.api.put(path, json={}), 400, "invalid_request")
+    refused(queue.api.put(path, json={"paused": 1}), 400, "invalid_request")

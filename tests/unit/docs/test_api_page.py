@@ -150,6 +150,13 @@ _SECTIONS: dict[type, str] = {
     queues.ExtendAnswer: "## Extend leases",
     queues.RedriveBody: "## Redrive dead letters",
     queues.RedriveAnswer: "## Redrive dead letters",
+    queues.JobsAnswer: "## List jobs",
+    queues.JobStateOut: "## List jobs",
+    queues.JobFailureOut: "## List jobs",
+    queues.CancelBody: "## Change a job",
+    queues.JobAnswer: "## Change a job",
+    queues.QueueBody: "## Pause a queue",
+    queues.QueueAnswer: "## Pause a queue",
     queues.LeaseOut: "## List leases",
     queues.LeasesAnswer: "## List leases",
 }

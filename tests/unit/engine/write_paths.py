@@ -378,6 +378,27 @@ def _ask_held(world: World, verb: str) -> Answers:
     return reported(lambda done: queues.extend(JOBS, ExtendRequest(node="a", seqs=seqs, lease_ms=50_000), done))
 
 
+def _change_job(world: World, verb: str) -> Answers:
+    return reported(lambda done: world.engine.queues.change_job(JOBS, 1, verb, done))
+
+
+def _delayed_job(world: World) -> None:
+    _jobs(claimed=True)(world)
+    reported(lambda done: world.engine.queues.nack(JOBS, NackRequest(node="a", seqs=[1], delay_ms=50_000), done))
+
+
+def _ready(world: World) -> bool:
+    topic = world.find(JOBS)
+    queue = find_queue(topic) if topic is not None else None
+    return queue is not None and not queue.lease_table.delayed
+
+
+def _paused(world: World) -> bool:
+    topic = world.find(JOBS)
+    queue = find_queue(topic) if topic is not None else None
+    return queue is not None and queue.paused
+
+
 def _ask_gathered_ack(world: World) -> Answers:
     _gathering(world)
     return _ask_held(world, "ack")
@@ -490,6 +511,20 @@ PATHS: dict[str, Path] = {
     "ack, gathered": Path(JOBS, _jobs(claimed=True), _ask_gathered_ack, lambda world: "one" not in world.values(JOBS)),
     "nack": Path(JOBS, _jobs(claimed=True), lambda world: _ask_held(world, "nack"), _given_back),
     "extend": Path(JOBS, _jobs(claimed=True), lambda world: _ask_held(world, "extend"), _extended),
+    "cancel a job": Path(
+        JOBS,
+        _jobs(claimed=True),
+        lambda world: _change_job(world, "cancel"),
+        lambda world: "one" not in world.values(JOBS),
+    ),
+    "release a job": Path(JOBS, _jobs(claimed=True), lambda world: _change_job(world, "release"), _given_back),
+    "promote a job": Path(JOBS, _delayed_job, lambda world: _change_job(world, "promote"), _ready),
+    "pause": Path(
+        JOBS,
+        _jobs(claimed=True),
+        lambda world: reported(lambda done: world.engine.queues.pause(JOBS, True, done)),
+        _paused,
+    ),
     "claim": Path(JOBS, _jobs(claimed=False), _claim_job, lambda world: bool(_held(world))),
     "create a consumer": Path(
         TARGET,

@@ -24,7 +24,8 @@ from topics.model.errors import JobNotFoundError, NotAQueueError, TopicNotFoundE
 from topics.model.records import Record
 from topics.queues import job_operations
 from topics.queues.job_operations import STATES, JobChanged, JobPage, QueuePausedResult
-from topics.queues.queue_state import find_queue
+from topics.queues.leases import ClaimRequest
+from topics.queues.queue_state import TopicJobs, find_queue
 from topics.testing import FakeDisk, ManualClock
 
 
@@ -148,11 +149,11 @@ def test_lists_are_of_queues(engine: Engine) -> None:
 
 
 def test_a_delayed_job_is_promoted(busy: Engine, disk: FakeDisk, clock: ManualClock) -> None:
-    hands = Hands(busy, most=1)
     claim(busy, 9)
+    hands = Hands(busy, most=2)
     for seq in (2, 5):
         assert change(busy, "promote", seq).changed
-    assert hands.got == [3, 2] or hands.got == [3] or hands.got
+    assert hands.got == [2, 5]
     assert counted(busy)[2] == 0
     assert not change(busy, "promote", 5).changed
 
@@ -237,8 +238,6 @@ def test_claims_of_a_window_get_nothing_of_a_paused_queue(disk: FakeDisk, clock:
     make_queue(engine, claim_jitter_ms=50)
     produce(engine, 1)
     answers: list[Any] = []
-    from topics.queues.leases import ClaimRequest
-
     engine.queues.claim(JOBS, ClaimRequest(node="a"), answers.append)
     pause(engine)
     clock.advance(50)
@@ -276,14 +275,14 @@ def test_a_page_of_a_large_queue_sorts_nothing(engine: Engine, monkeypatch: pyte
     queue = find_queue(topic(engine, JOBS))
     assert queue is not None
     looked: list[int] = []
-    live_from: Callable[..., tuple[list[int], int]] = job_operations.TopicJobs.live_from
+    live_from: Callable[..., tuple[list[int], int]] = TopicJobs.live_from
 
     def counted_live_from(self: Any, seq: int, requested: int) -> tuple[list[int], int]:
         found = live_from(self, seq, requested)
         looked.append(len(found[0]))
         return found
 
-    monkeypatch.setattr(job_operations.TopicJobs, "live_from", counted_live_from)
+    monkeypatch.setattr(TopicJobs, "live_from", counted_live_from)
     jobs, after = page(engine, "ready", limit=10, after=1000)
     assert [job["$seq"] for job in jobs] == list(range(1001, 1011)) and after == 1010
     assert sum(looked) <= 1000
