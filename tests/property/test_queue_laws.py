@@ -72,6 +72,8 @@ class QueueLaws(RuleBasedStateMachine):
         self.model = QueueModel(max_deliveries, now=self.clock.now_ms())
         self.workers: list[Worker] = []
         self.value = 0
+        self.gathers = False
+        self.evicted: set[int] = set()
         self.gone: set[int] = set()
         """Values that were acknowledged or deleted."""
         self.start()
@@ -110,7 +112,10 @@ class QueueLaws(RuleBasedStateMachine):
 
     def evict(self) -> None:
         """What is over the cap goes, the oldest first, whoever has it."""
+        if not self.gathers:
+            self.evicted = set()
         while self.cap_records and len(self.model.jobs) > self.cap_records:
+            self.evicted.add(min(self.model.jobs))
             self.gone.add(self.model.jobs.pop(min(self.model.jobs)).value)
 
     @rule(node=st.sampled_from(NODES), requested=COUNTS, lease_ms=st.none() | LEASES_MS)
@@ -153,6 +158,7 @@ class QueueLaws(RuleBasedStateMachine):
         for committer in committers:
             assert isinstance(committer, InlineCommitter)
             committer.hold = committer.coalesces = True
+        self.gathers, self.evicted = True, set()
         for node, count in zip(NODES, counts, strict=True):
             asked.append(self.ask_ack(data, node, fenced))
             appended.append(self.ask_append(count))
@@ -160,12 +166,16 @@ class QueueLaws(RuleBasedStateMachine):
             assert isinstance(committer, InlineCommitter)
             committer.hold = committer.coalesces = False
             committer.flush()
+        self.gathers = False
         for held, skipped, answers in asked:
             self.judge_ack(held, skipped, answers)
         assert all(isinstance(answer, AppendResult) for (answer,) in appended)
 
     def ask_ack(self, data: st.DataObject, node: str, fenced: bool) -> tuple[int, list[int], list[object]]:
         seqs, lease_ids = self.some_jobs(data, fenced)
+        if self.gathers:
+            # Whether a job goes by its cap or by an acknowledgement of the same tick is open.
+            seqs = [999 if seq in self.evicted else seq for seq in seqs]
         held, skipped = self.model.held(node, seqs, lease_ids)
         for job in held:
             del self.model.jobs[job.seq]

@@ -189,7 +189,9 @@ def _spec_of(route: Route, operation: Operation) -> OperationSpec:
     parameters = [ParameterSpec(one.name, "query", one.schema, one.text) for one in operation.query]
     for place, name in enumerate(re.findall(r"\{(\w+)\}", route.path)):
         schema: Schema = {"type": "string"}
-        if place or not operation.any_name:
+        if name == "seq":
+            schema = {"type": "integer", "minimum": 0}
+        elif place or not operation.any_name:
             schema["pattern"] = _NAME_PATTERNS[name]
         parameters.insert(place, ParameterSpec(name, "path", schema))
     return OperationSpec(
