@@ -611,7 +611,7 @@ def promote_job(topic: str, seq: int) -> Request[JobChanged]:
 
 
 def release_job(topic: str, seq: int) -> Request[JobChanged]:
-    """Ends the lease of a job, whoever holds it: it is ready again."""
+    """Ends the lease of a job, of any worker: it is ready again."""
     return _job(topic, seq, "release")
 
 

@@ -131,7 +131,7 @@ class CancelBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one job."""
+    """The state of one job after an operation."""
 
     topic: str
     seq: int
@@ -140,7 +140,7 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What people set of a queue besides its config."""
+    """The settings of a queue besides its config."""
 
     paused: bool
 

@@ -211,7 +211,7 @@ def promote(queue: str, seq: Seq, /, *, output: Output = "table", server: Server
 
 
 def release(queue: str, seq: Seq, /, *, output: Output = "table", server: Server = HERE) -> int:
-    """End the lease of a job, whoever holds it.
+    """End the lease of a job, of any worker.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ PauseDone = Callable[[QueuePausedResult | TopicsError], None]
 
 
 class _Told(msgspec.Struct, omit_defaults=True):
-    """What is said of a job besides its record."""
+    """The fields of a listed job besides its record."""
 
     state: str
     deliveries: int = 0
@@ -123,7 +123,7 @@ class _Plan(NamedTuple):
 
 
 class _Cancel(LogOperation):
-    """One job is deleted, whoever has it."""
+    """Deletes one job in any state."""
 
     __slots__ = ("_done", "_seq")
 
@@ -376,7 +376,7 @@ def _page_of(topic: str, plan: _Plan, fragments: Sequence[bytes], tag: str | Non
 
 
 def _dead(topic: str, meta: bytes) -> _Told | None:
-    """What a dead letter tells; None for one of another queue."""
+    """The fields of a dead letter; None for one of another queue."""
     provenance = read_provenance(meta or None)
     if provenance is None or provenance.source != topic:
         return None
