@@ -398,7 +398,7 @@ def test_a_wrong_reason_is_refused_and_changes_nothing(jobs: Callable[..., Jobs]
 # Jobs that people see and touch
 
 
-def jobs_in(queue: Jobs, state: str, **query: object) -> list[dict[str, Any]]:
+def jobs_in(queue: Jobs, state: str, **query: str) -> list[dict[str, Any]]:
     answer = queue.api.get(f"/v0/topics/{queue.name}/jobs", params={"state": state, **query})
     assert answer.status_code == 200, answer.text
     found: list[dict[str, Any]] = answer.json()["jobs"]
