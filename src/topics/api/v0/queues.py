@@ -395,7 +395,15 @@ class WorkStream(EventSink):
 
 _UNSIGNED: dict[str, object] = {"type": "integer", "minimum": 0}
 _QUEUE = ("topic_not_found", "not_a_queue")
-_CHANGES = (*_QUEUE, "read_only", "shutting_down", "remote_unavailable", "no_backup_place")
+_CHANGES = (
+    *_QUEUE,
+    "read_only",
+    "shutting_down",
+    "remote_unavailable",
+    "no_backup_place",
+    "lease_ended",
+    "not_primary",
+)
 _HELD = (*_CHANGES, "batch_too_large")
 _JOB = (*_CHANGES, "job_not_found")
 

@@ -32,7 +32,7 @@ _STRICT = Parameter(
     "strict", _BOOLEAN, "Whether a config with an unknown field is refused. Default: the setting `strict_config`."
 )
 _STREAMS = Parameter("streams", _BOOLEAN, "Include streams whose names topics cannot have. Default: false.")
-_WRITES = ("read_only", "shutting_down", "remote_unavailable", "no_backup_place")
+_WRITES = ("read_only", "shutting_down", "remote_unavailable", "no_backup_place", "lease_ended", "not_primary")
 
 V0_ROUTES = (
     Route(
