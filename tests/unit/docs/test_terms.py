@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.docs.pages import PAGES, ROOT, name_of, without_blocks
 
-# The module that implements each term. Replicas and failover are the terms that topics does not implement.
+# The module that implements each term. topics implements all terms of the field but replicas that serve reads.
 MODULE_BY_TERM = {
     "WAL": "topics.log.wal",
     "group commit": "topics.log.group_commit",
@@ -36,6 +36,7 @@ MODULE_BY_TERM = {
     "top-k": "topics.search.file_index.top_k",
     "cache": "topics.search.service.index_file_cache",
     "read-your-writes": "topics.search.service.index_feed",
+    "failover": "topics.ops.failover",
 }
 
 
