@@ -4,26 +4,32 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pyspark
 import pytest
+from pyiceberg.table import StaticTable
 
 from tests.http.live import LiveServer
+from tests.readers import INSTALL_EXTENSIONS, run_reading
 from tests.s3 import S3Server
 from tests.spark.daemons import Daemon, last_words
 from tests.spark.indexed import check_indexed, fill_indexed
 from tests.spark.waiting_for import all_cold, of_diff, sealed_to, wait_until
+from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem
 from topics.model.settings import Settings
 from topics.spark.archive.archive_reader import read_archive, topics_named
 from topics.spark.archive.ledger import ArchiveStore
 from topics.spark.java import java_home
 from topics.spark.pipeline.pipeline_settings import files_of
+from topics.spark.pipeline.status import load_progress
 from topics_client import Client, NewRecord
 
 pytestmark = pytest.mark.slow
@@ -33,8 +39,8 @@ _REGISTERED = re.compile(r"Registering worker|Registered worker")
 
 
 @contextmanager
-def started(tmp_path: Path, within: Sequence[str] = ()) -> Iterator[str]:
-    """The address of a cluster of one worker with two cores; `within` is a command that runs the worker."""
+def started(tmp_path: Path, within: Sequence[str] = (), workers: int = 1) -> Iterator[str]:
+    """The address of a cluster of workers with two cores each; `within` is a command that runs a worker."""
     deploy = "org.apache.spark.deploy"
     with ExitStack() as daemons:
         master = daemons.enter_context(
@@ -52,13 +58,14 @@ def started(tmp_path: Path, within: Sequence[str] = ()) -> Iterator[str]:
             )
         )
         address = master.reported(_MASTER)[1]
-        daemons.enter_context(
-            Daemon(
-                tmp_path, "worker", "spark-class", f"{deploy}.worker.Worker", address, "--host", "127.0.0.1",
-                "--cores", "2", "--memory", "1g", "--webui-port", "0", "--work-dir", str(tmp_path / "work"),
-                within=within,
-            )
-        )  # fmt: skip
+        for number in range(workers):
+            daemons.enter_context(
+                Daemon(
+                    tmp_path, f"worker{number or ''}", "spark-class", f"{deploy}.worker.Worker", address,
+                    "--host", "127.0.0.1", "--cores", "2", "--memory", "1g", "--webui-port", "0",
+                    "--work-dir", str(tmp_path / f"work{number or ''}"), within=within,
+                )
+            )  # fmt: skip
         master.reported(_REGISTERED)
         yield address
 
@@ -265,3 +272,106 @@ def submit(cluster: str, tmp_path: Path, data: Path) -> None:
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, last_words(done.stderr)
     assert re.search(r"\d{3} records archived so far, 0 segments behind", done.stdout)
+
+
+def executors(tmp_path: Path) -> list[int]:
+    """The processes of executors that the workers of a cluster have started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and b"CoarseGrainedExecutorBackend" in (entry / "cmdline").read_bytes():
+                found += [int(entry.name)] if str((entry / "cwd").readlink()).startswith(str(tmp_path)) else []
+    return found
+
+
+@contextmanager
+def begun(tmp_path: Path, cluster: str, data: str, **env: str) -> Iterator["subprocess.Popen[str]"]:
+    """A driver whose job runs."""
+    conf = {"TOPICS_SPARK_MASTER": cluster, "TOPICS_SPARK_CONF": str(tmp_path / "spark.conf")}
+    command = [sys.executable, "-c", _CLI, "pipeline", "run", "--data-dir", data]
+    own = {**os.environ, **conf, "SPARK_LOCAL_IP": "127.0.0.1", **env}
+    with subprocess.Popen(
+        command, env=own, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+
+        def works() -> bool:
+            progress = load_progress(PosixFileSystem(), Layout(data))
+            mine = progress is not None and progress.by.endswith(f"process {process.pid}")
+            running = mine and progress is not None and progress.job is not None
+            return process.poll() is not None or (running and bool(executors(tmp_path)))
+
+        try:
+            wait_until(works, "the job runs")
+            yield process
+        finally:
+            process.kill()
+
+
+def checksum(rows: Iterable[tuple[int, str]]) -> tuple[int, int]:
+    """The number of rows, and a sum over them that does not depend on their order."""
+    sums = [zlib.crc32(f"{seq} {data}".encode()) for seq, data in rows]
+    return len(sums), sum(sums)
+
+
+_READERS = """
+import json, polars, zlib
+duckdb.sql("LOAD httpfs; LOAD iceberg")
+duckdb.sql(
+    "CREATE SECRET (TYPE s3, KEY_ID 'someone', SECRET 'a-secret', REGION 'us-east-1', ENDPOINT '{port}', "
+    "URL_STYLE 'path', USE_SSL false)"
+)
+duckdb.sql("SET unsafe_enable_version_guessing = true")
+one = duckdb.sql("SELECT seq, data FROM iceberg_scan('{archive}') WHERE topic = 'orders'").fetchall()
+selected = polars.scan_iceberg("{archive}", storage_options={lake}).filter(polars.col("topic") == "orders")
+other = list(selected.select("seq", "data").collect().iter_rows())
+sums = [[zlib.crc32(f"{{seq}} {{data}}".encode()) for seq, data in rows] for rows in (one, other)]
+print(json.dumps([[len(each), sum(each)] for each in sums]))
+"""
+
+
+@pytest.mark.parametrize("records", [20_000, 2_000_000])
+def test_cluster_that_shares_only_the_store_and_the_server_runs_the_whole_pipeline(
+    s3: S3Server, tmp_path: Path, records: int
+) -> None:
+    """Archive, typed table and index files, after a driver was killed, and with an executor killed on the way."""
+    folder, bucket = tmp_path / "served", s3.make_bucket(f"nothing{records}")
+    data, archive = str(folder / "data"), f"{bucket}/archive"
+    (folder / "data").mkdir(parents=True)
+    hide = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none "{data}" && exec "$@"', "sh"]
+    if shutil.which("unshare") is None or subprocess.run([*hide, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine does not allow mount namespaces")
+    settings = {"segment_max_age_ms": "1000", "snapshot_interval_ms": "200", "pipeline": "off"}
+    archived = {"archive": "1", "archive_dir": archive, "archive_typed": "searched"}
+    with LiveServer(folder, **settings, **archived) as server, Client(server.url) as client:
+        for first in range(0, records, 1000):
+            client.append_many("orders", [NewRecord({"n": n}, f"t{n % 7}") for n in range(first, first + 1000)])
+        fill_indexed(server.url, folder / "data")
+        wait_until(lambda: sealed_to(folder / "data", "orders") == records, "everything is sealed")
+        env = {"TOPICS_PIPELINE_URL": server.url}
+        command = ("pipeline", "run", "--data-dir", data)
+        with started(tmp_path, hide, workers=2) as cluster:
+            refused = driven(_CLI, tmp_path, cluster, *command)
+            assert refused.returncode == 1
+            assert "set pipeline_url" in refused.stderr
+            with begun(tmp_path, cluster, data, **env) as driver:
+                driver.kill()
+            wait_until(lambda: not executors(tmp_path), "its executors are gone")
+            with begun(tmp_path, cluster, data, **env) as driver:
+                os.kill(executors(tmp_path)[0], signal.SIGKILL)
+                out, err = driver.communicate(timeout=500)
+                assert driver.returncode == 0, err
+        assert re.search(r"\d+ rows in the table", out)
+        check_indexed(server.url, folder / "data")
+        lake = {
+            "s3.endpoint": s3.environment["AWS_ENDPOINT_URL"], "s3.region": "us-east-1",
+            "s3.access-key-id": "someone", "s3.secret-access-key": "a-secret",
+        }  # fmt: skip
+        table = StaticTable.from_metadata(archive, properties=lake).scan("topic = 'orders'").to_arrow()
+        expected = checksum((seq, text) for seq, *_, text in of_diff(client, "orders"))
+        assert expected[0] == records
+        assert checksum(zip(table["seq"].to_pylist(), table["data"].to_pylist(), strict=True)) == expected
+        readers = INSTALL_EXTENSIONS + _READERS.format(archive=archive, lake=lake, port=lake["s3.endpoint"][7:])
+        found = json.loads(run_reading(readers, tmp_path, environment=s3.environment, patience_s=300).splitlines()[-1])
+        assert [tuple(one) for one in found] == [expected, expected]
+        assert StaticTable.from_metadata(f"{archive}/typed/searched", properties=lake).scan().to_arrow().num_rows == 100
+        server.stop()

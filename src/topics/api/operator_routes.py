@@ -17,6 +17,7 @@ from topics.api.v0.consumers import CONSUMER_ROUTES
 from topics.api.v0.queues import QUEUE_ROUTES
 from topics.api.v0.request_parsing import query_number
 from topics.api.v0.routes import V0_ROUTES
+from topics.api.v0.sealed_files import SEALED_FILE_ROUTES
 from topics.api.v0.search import TopicSearches
 from topics.api.v0.transactions import TRANSACTION_ROUTES
 from topics.api.v0.watch import WATCH_ROUTES
@@ -161,6 +162,7 @@ class OpsHandlers:
             *WATCH_ROUTES,
             *TRANSACTION_ROUTES,
             *BACKUP_ROUTES,
+            *SEALED_FILE_ROUTES,
             _ops("/v0/health", self.health, health),
             _ops("/v0/ready", self.ready, ready),
             Route("GET", "/v0/metrics", self.metrics, Scope.READ, ops=True, operation=metrics),

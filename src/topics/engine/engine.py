@@ -710,11 +710,24 @@ class Engine(EngineView):
         """Do work that touches nothing of the engine on a thread; calls back with its result, or its exception."""
         self._background(work, then)
 
+    def read_folder_file(self, path: str, offset: int, length: int, then: Callable[[object], None]) -> None:
+        """Read a part of a file of the data folder on a thread; calls back with the bytes and the length of the file,
+        or an exception."""
+        self._background(partial(_part_of, self._fs, f"{self.layout.root}/{path}", offset, length), then)
+
     def _background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
         if self._workers is None:
             then(outcome_of(work))
         else:
             self._workers.background(work, then)
+
+
+def _part_of(fs: FileSystem, path: str, offset: int, length: int) -> tuple[bytes, int]:
+    file = fs.open(path)
+    try:
+        return file.read_at(offset, length), file.size()
+    finally:
+        file.close()
 
 
 def _as_error(outcome: object) -> TopicsError:

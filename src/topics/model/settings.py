@@ -414,6 +414,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         int, _number("Interval at which a running pipeline looks for sealed segments.", 100)
     ] = 5_000
     pipeline_idle_ms: Annotated[int, _number("Idle time after which the pipeline process ends.", 0)] = 60_000
+    pipeline_url: Annotated[
+        str | None,
+        _text("URL of this server for Spark tasks on machines that do not have the data folder."),
+    ] = None
     search_families: Annotated[
         Literal["auto", "off"],
         _text("Build index files for streams with a search config or a routing key."),

@@ -76,6 +76,7 @@ ROWS: dict[str, tuple[Ask, ...]] = {
     ),
     "GET /v0/backups": (Ask("/v0/backups"),),
     "POST /v0/backups": (Ask("/v0/backups"),),
+    "GET /v0/pipeline/files": (Ask("/v0/pipeline/files?path=meta/catalog"),),
     "GET /v0/pipeline": (Ask("/v0/pipeline", answers=[200]),),
     "GET /v1/server/_details": (Ask("/v1/server/_details", answers=[200], tells="it says how much is stored in all"),),
     "GET /v1/server/_mem": (Ask("/v1/server/_mem", answers=[200], tells="it says how much is held in all"),),

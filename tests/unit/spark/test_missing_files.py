@@ -12,7 +12,7 @@ from topics.spark.pipeline.archive_product import ArchiveProduct
 from topics.spark.pipeline.executors import InlineExecutor
 from topics.spark.pipeline.products import OutputMissingError
 from topics.spark.pipeline.rounds import Pipeline, ShortError, WorkerPlaceError
-from topics.spark.pipeline.segment_scan import Piece, decode_outcome, elsewhere, nonce_path
+from topics.spark.pipeline.segment_scan import Piece, decode_outcome, nonce_path, reached
 from topics.testing import FakeDisk, FaultyFileSystem, SeededEntropy
 from topics.testing.faults import Fault, FaultPlan
 
@@ -64,8 +64,8 @@ def test_nonce_of_another_process_is_no_proof() -> None:
     disk.make_dirs("place")
     file = disk.open(nonce_path("place"), create=True)
     file.write_at(0, b"one")
-    assert elsewhere(disk, Piece("data", None, {}, places=["place"], nonce="one")) == ""
-    assert "place" in elsewhere(disk, Piece("data", None, {}, places=["place"], nonce="two"))
+    assert reached(disk, Piece("data", None, {}, places=["place"], nonce="one")) == (disk, "")
+    assert "place" in reached(disk, Piece("data", None, {}, places=["place"], nonce="two"))[1]
 
 
 @pytest.mark.parametrize("damage", ["removed", "shorter", "other footer"])

@@ -24,7 +24,7 @@ import msgspec
 
 from topics.log.catalog import read_catalog
 from topics.log.fs import KEEPS_DELETES, FileSystem, FolderLock
-from topics.log.layout import Layout
+from topics.log.layout import Layout, is_object_store
 from topics.log.posix import PosixFileSystem
 from topics.model.errors import TopicsError
 from topics.model.settings import Settings, SettingsError
@@ -146,7 +146,25 @@ def make_pipeline(
         )
         products.append(IndexProduct(fs, layout, index_rules, SystemEntropy()))
     places = [layout.pipeline, *([archive_root(settings)] if has_archive(settings) else ())]
-    return Pipeline(fs, layout, products, executor, clock, frame, acks_deletes, places, reporter)
+    server, transfer = remote_access(settings)
+    return Pipeline(fs, layout, products, executor, clock, frame, acks_deletes, places, reporter, server, transfer)
+
+
+def remote_access(settings: Settings) -> tuple[str, str]:
+    """The server that tasks without the data folder read it from, and where they write; empty without `pipeline_url`.
+
+    Raises SettingsError where there is no object store to write to.
+    """
+    if settings.pipeline_url is None:
+        return "", ""
+    archive = archive_root(settings) if has_archive(settings) else None
+    store = next((place for place in (archive, layout_of(settings).cold_root) if is_object_store(place)), None)
+    if store is None:
+        raise SettingsError(
+            "pipeline_url is for tasks on machines without the data folder: set archive_dir or cold_dir to the URL of "
+            "an object store, to which they write"
+        )
+    return settings.pipeline_url.rstrip("/"), f"{store}/transfer"
 
 
 def table_of(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> TableFollower:

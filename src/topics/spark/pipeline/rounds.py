@@ -19,6 +19,7 @@ from topics.model.errors import TopicsError
 from topics.spark.archive.archive_plan import newest_delete
 from topics.spark.pipeline.jobs import JobFailedError, RoundJob
 from topics.spark.pipeline.products import CatalogView, CommitResult, Failure, Product, QuarantinedSubjects
+from topics.spark.pipeline.remote_folder import clear, discard, receive
 from topics.spark.pipeline.segment_scan import ChoreWork, Piece, PieceOutcome, nonce_path
 from topics.spark.pipeline.status import (
     ARCHIVE,
@@ -215,9 +216,14 @@ class Pipeline:
         acks_deletes: bool = True,
         places: Sequence[str] = (),
         reporter: RunReporter | None = None,
+        server: str = "",
+        transfer: str = "",
     ) -> None:
         """`acks_deletes` is set where a product keeps copies that deletes must reach. `places` are folders that tasks
-        must prove to see as this process does. `reporter` saves the progress of the run."""
+        must prove to see as this process does. `reporter` saves the progress of the run. Tasks on machines without the
+        data folder read it from `server`, and write what belongs into it to `transfer`."""
+        self._server = server
+        self._transfer = transfer
         self._reporter = reporter
         self._places = list(places)
         self._nonce = ""
@@ -332,7 +338,8 @@ class Pipeline:
         task_contexts = {product.name: product.task_context() for product in self._products if product.name in active}
         self._write_nonce()
         blank = Piece(
-            self._layout.root, self._layout.cold_root, task_contexts, places=self._places, nonce=self._nonce
+            self._layout.root, self._layout.cold_root, task_contexts, places=self._places, nonce=self._nonce,
+            server=self._server, transfer=self._transfer,
         )  # fmt: skip
         cores = self._executor.parallelism()
         works = self._packing.works(active, rules.round_bytes)
@@ -342,6 +349,8 @@ class Pipeline:
         """Once a process, before its first job. In place, so that network file systems show it at the next open."""
         if self._nonce or not self._places:
             return
+        if self._transfer:
+            clear(self._fs, self._transfer)
         nonce = SystemEntropy().token(16).hex()
         for place in self._places:
             self._fs.make_dirs(place)
@@ -370,6 +379,8 @@ class Pipeline:
         failed: dict[str, set[tuple[int, str]]],
         results: dict[str, CommitResult],
     ) -> None:
+        if not self._received(outcomes):
+            return
         totals.segments += sum([outcome.segments for outcome in outcomes])
         for product in self._products:
             name = product.name
@@ -396,6 +407,18 @@ class Pipeline:
         short = [outcome.short for outcome in outcomes if outcome.short]
         if short:
             self._failed_products.setdefault("", ShortError(short[0]))
+
+    def _received(self, outcomes: list[PieceOutcome]) -> bool:
+        """Copies files that tasks have sent into the data folder. Without them nothing of their outcomes is published,
+        and the round is repeated."""
+        sent = [path for outcome in outcomes for path in outcome.sent]
+        try:
+            receive(self._fs, self._transfer, self._layout.root, sent)
+        except OSError as error:
+            self._failed_products.setdefault("", error)
+            discard(self._fs, self._transfer, sent)
+            return False
+        return True
 
     def _quarantine(self, product: str, failures: list[Failure]) -> None:
         known = self.status.quarantined

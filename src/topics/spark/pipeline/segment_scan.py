@@ -11,6 +11,7 @@ from topics.log.fs import FileSystem, is_passing, read_small
 from topics.log.layout import Layout, is_object_store
 from topics.log.object_store.store import StoreUnavailable
 from topics.spark.pipeline.products import Chore, Failure, ProductTasks, SegmentRequest, Transform
+from topics.spark.pipeline.remote_folder import RemoteFolder, remote_folder
 from topics.spark.segment_reader import SegmentGoneError, SegmentRef, read_segment
 
 
@@ -54,6 +55,10 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     places: list[str] = []
     """Folders that a task must find the nonce in, to prove that its machine sees the same ones as the driver."""
     nonce: str = ""
+    server: str = ""
+    """The URL of the server that a machine without the data folder reads it from; empty where there is none."""
+    transfer: str = ""
+    """Where such a machine writes files of the data folder: a place in an object store."""
 
 
 class PieceOutcome(msgspec.Struct, array_like=True):
@@ -68,6 +73,8 @@ class PieceOutcome(msgspec.Struct, array_like=True):
     """The resource that the machine ran out of before the piece was done; that is not a failure of the work."""
     elsewhere: str = ""
     """Why the task's machine does not see the same folders as the driver; nothing of the piece was done then."""
+    sent: list[str] = []
+    """Files of the data folder that the task has written to the transfer."""
 
 
 class _ShortError(Exception):
@@ -96,21 +103,31 @@ def nonce_path(place: str) -> str:
     return f"{place}/nonce"
 
 
-def elsewhere(fs: FileSystem, piece: Piece) -> str:
-    """Why this machine does not see the folders of the driver; empty where it does.
+def reached(fs: FileSystem, piece: Piece) -> tuple[FileSystem, str]:
+    """The files as this machine reaches them, and why it does not reach the folders of the driver; empty where it does.
 
-    Without the proof, files written to a folder of the same name on another machine would count as archived.
+    Without the proof, files written to a folder of the same name on another machine would count as archived. A machine
+    without the data folder reads it from the server, if there is one.
     """
-    wrong = [place for place in piece.places if read_small(fs, nonce_path(place)) != piece.nonce]
+    wrong = [place for place in piece.places if not _is_same(fs, place, piece)]
+    near = Layout(piece.root).pipeline
+    if near in wrong and piece.server:
+        fs = remote_folder(fs, piece.root, piece.server, piece.transfer)
+        if _is_same(fs, near, piece):
+            wrong.remove(near)
     cold = piece.cold_root
     if cold is not None and not is_object_store(cold) and _reads_cold(piece) and not fs.exists(f"{cold}/topics"):
         wrong.append(cold)
     if not wrong:
-        return ""
-    return (
+        return fs, ""
+    return fs, (
         f"the worker on {socket.gethostname()} does not see the same {' and '.join(wrong)} as the driver: mount it "
-        "there under the same path, or keep the archive in an object store"
+        "there under the same path, or set pipeline_url and keep the archive in an object store"
     )
+
+
+def _is_same(fs: FileSystem, place: str, piece: Piece) -> bool:
+    return read_small(fs, nonce_path(place)) == piece.nonce
 
 
 def _reads_cold(piece: Piece) -> bool:
@@ -128,14 +145,24 @@ class _Task:
         self._outcome = PieceOutcome()
 
     def done(self) -> PieceOutcome:
-        self._outcome.elsewhere = elsewhere(self._fs, self._piece)
-        if self._outcome.elsewhere:
-            return self._outcome
         try:
-            self._all()
+            self._reach()
+            if not self._outcome.elsewhere:
+                self._all()
         except _ShortError as error:
             self._outcome.short = str(error)
+        if isinstance(self._fs, RemoteFolder):
+            self._outcome.sent = self._fs.sent
+            self._fs.close()
         return self._outcome
+
+    def _reach(self) -> None:
+        try:
+            self._fs, self._outcome.elsewhere = reached(self._fs, self._piece)
+        except StoreUnavailable as error:
+            raise _ShortError(_reason(error)) from error
+        except PermissionError as error:
+            self._outcome.elsewhere = str(error)
 
     def _all(self) -> None:
         for segment in self._piece.segments:
