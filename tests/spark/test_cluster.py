@@ -302,6 +302,7 @@ def begun(tmp_path: Path, cluster: str, data: str, **env: str) -> Iterator["subp
 
         try:
             wait_until(works, "the job runs")
+            assert process.poll() is None, process.communicate()
             yield process
         finally:
             process.kill()
@@ -347,10 +348,12 @@ def test_cluster_that_shares_only_the_store_and_the_server_runs_the_whole_pipeli
             client.append_many("orders", [NewRecord({"n": n}, f"t{n % 7}") for n in range(first, first + 1000)])
         fill_indexed(server.url, folder / "data")
         wait_until(lambda: sealed_to(folder / "data", "orders") == records, "everything is sealed")
+        # The first run records them.
+        place = {"TOPICS_ARCHIVE_DIR": archive, "TOPICS_ARCHIVE_TYPED": "searched"}
         env = {"TOPICS_PIPELINE_URL": server.url}
         command = ("pipeline", "run", "--data-dir", data)
         with started(tmp_path, hide, workers=2) as cluster:
-            refused = driven(_CLI, tmp_path, cluster, *command)
+            refused = driven(_CLI, tmp_path, cluster, *command, **place)
             assert refused.returncode == 1
             assert "set pipeline_url" in refused.stderr
             with begun(tmp_path, cluster, data, **env) as driver:

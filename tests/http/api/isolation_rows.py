@@ -392,7 +392,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     "query": frozenset({
         "page_size", "sort", "total", "system", "step", "points",
         "touch", "if_empty", "return_seqs", "node", "max", "lease_ms", "heartbeat_ms", "after", "lenient",
-        "streams", "strict", "topics",
+        "streams", "strict", "topics", "path", "offset", "length",
     }),
 }  # fmt: skip
 """The fields in which none can stand."""
