@@ -330,12 +330,11 @@ print(json.dumps([[len(each), sum(each)] for each in sums]))
 """
 
 
-@pytest.mark.parametrize("records", [20_000, 2_000_000])
 def test_cluster_that_shares_only_the_store_and_the_server_runs_the_whole_pipeline(
-    s3: S3Server, tmp_path: Path, records: int
+    s3: S3Server, tmp_path: Path
 ) -> None:
     """Archive, typed table and index files, after a driver was killed, and with an executor killed on the way."""
-    folder, bucket = tmp_path / "served", s3.make_bucket(f"nothing{records}")
+    folder, bucket, records = tmp_path / "served", s3.make_bucket("nothing"), 20_000
     data, archive = str(folder / "data"), f"{bucket}/archive"
     (folder / "data").mkdir(parents=True)
     hide = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none "{data}" && exec "$@"', "sh"]
