@@ -163,6 +163,11 @@ class RemoteFolder:
             self._refuse(target)
         self._files.rename(source, target)
 
+    def link(self, source: str, target: str) -> None:
+        if self._inner(source) is not None or self._inner(target) is not None:
+            self._refuse(target)
+        self._files.link(source, target)
+
     def exists(self, path: str) -> bool:
         inner = self._inner(path)
         if inner is None:
