@@ -148,6 +148,8 @@ class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the key of the last commit."""
     lost: Gap | None = None
     """Records behind the cursor that were lost."""
+    losses: list[Gap] = []
+    """Every range behind the cursor that was lost, at most 64; the first is `lost`."""
     performance: Performance = msgspec.field(default_factory=dict)
 
 

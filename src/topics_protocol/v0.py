@@ -300,6 +300,8 @@ class ConsumerOut(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the key of the last commit."""
     lost: Tombstone | None
     """Records behind the cursor that were lost; the next read reports the same."""
+    losses: list[Tombstone]
+    """Every range behind the cursor that was lost; the first is `lost`."""
 
 
 class ConsumerPutAnswer(ConsumerOut, frozen=True, kw_only=True):

@@ -288,6 +288,7 @@ _HELP: dict[str, dict[str, str]] = {
         "committed_ms": "Time of the last commit.",
         "committed_by": "Name of the key of the last commit.",
         "lost": "Null, or the tombstone of the next read.",
+        "losses": "The tombstones of all ranges that were lost since the cursor, at most 64; the first is `lost`.",
     },
     "ConsumerPutAnswer": {
         "created": "Whether the consumer is new.",

@@ -66,6 +66,8 @@ def show(topic: str, consumer: str, /, *, output: Output = "table", server: Serv
     else:
         reported = msgspec.to_builtins(state)
         reported.pop("performance", None)
+        reported["losses"] = ", ".join(f"{gap.gap_from} to {gap.gap_to} ({gap.reason})" for gap in state.losses) or None
+        del reported["lost"]
         for moment in ("created_ms", "committed_ms"):
             if reported[moment] is not None:
                 reported[moment] = shown_time(reported[moment])

@@ -20,7 +20,7 @@ from topics.consumers.consumer_state import (
     encode_mark,
 )
 from topics.engine.core import EngineCore
-from topics.engine.read import ReadRequest, plan_read
+from topics.engine.read import ReadRequest, find_tombstone, lost_from, plan_read
 from topics.engine.topic import Block, Topic
 from topics.engine.write_path import Gate, LogOperation
 from topics.log.commit_requests import AT_ONCE, CommitTiming
@@ -40,6 +40,7 @@ _log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 CONSUMER_NAME_PATTERN = f"^{_NAME.pattern}$"
 _KEY_NAME_CHARS_MAX = 128
+LOSSES_MAX = 64
 
 
 def check_consumer_name(name: str) -> str:
@@ -71,6 +72,8 @@ class ConsumerInfo(msgspec.Struct, frozen=True, kw_only=True):
     committed_by: str | None
     lost: Tombstone | None
     """Records behind the cursor that are gone; the next read reports the same."""
+    losses: list[Tombstone]
+    """Every range behind the cursor that was lost, at most `LOSSES_MAX`; the first one is `lost`."""
 
 
 class ConsumerPut(msgspec.Struct, frozen=True):
@@ -282,7 +285,19 @@ class Consumers:
             topic=topic.name, consumer=mark.name, epoch=topic.epoch, seq=mark.seq, head_seq=topic.head, lag=lag,
             lag_ms=self._lag_ms(topic, mark.seq), created_ms=mark.created_ms, committed_ms=mark.committed_ms or None,
             committed_by=mark.committed_by or None if mark.committed_ms else None, lost=lost,
+            losses=self._losses(topic, mark.seq, lost) if lag else [],
         )  # fmt: skip
+
+    def _losses(self, topic: Topic, seq: int, lost: Tombstone | None) -> list[Tombstone]:
+        """What later reads will report as lost, with what the next one does."""
+        losses, cursor = ([], seq) if lost is None else ([lost], lost.gap_to)
+        while len(losses) < LOSSES_MAX and (known := next(lost_from(topic, cursor + 1), None)) is not None:
+            found = find_tombstone(topic, max(known.from_seq - 1, cursor), self._core.reader)
+            if found is None or found.gap_to <= cursor:
+                break
+            losses.append(found)
+            cursor = found.gap_to
+        return losses
 
     def _lag_ms(self, topic: Topic, seq: int) -> int:
         first = max(seq + 1, topic.earliest)
