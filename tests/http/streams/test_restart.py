@@ -76,7 +76,7 @@ def test_subscriptions_and_their_key_are_there_again(tmp_path: Path) -> None:
             assert again["generation"] > claim["generation"]
             assert again["streams"][0]["path"] == "jobs/1"
             names = [entry["name"] for entry in http.get("/v1/streams").json()]
-            assert names == ["__registry__", "__stream_metrics__", "jobs/1", "wake"]
+            assert names == ["jobs/1", "wake"]
             for hidden in ("__ds%2Fsubscriptions", "__ds/subscriptions"):
                 assert http.get(f"/v0/topics/{hidden}").status_code == 404
                 assert http.get(f"/v1/stream/{hidden}").status_code == 404
