@@ -21,6 +21,7 @@ from tests.property import batches
 from tests.property.effort import effort
 from tests.property.reading import check_read, check_scan
 from tests.property.totals import all_topics, check_books, check_no_litter
+from tests.unit.conftest import LOCAL
 from topics.engine.background_jobs import InlineRunner, Job
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
@@ -132,7 +133,7 @@ class EngineLaws(RuleBasedStateMachine):
     def put(self, operation: Operation) -> None:
         self.one(operation)
 
-    @rule(name=batches.names, durability=st.sampled_from(batches.LOCAL))
+    @rule(name=batches.names, durability=st.sampled_from(LOCAL))
     def change_class(self, name: str, durability: Durability) -> None:
         """What was written under one promise is not lost, and not resurrected, under another."""
         topic = self.model.get(name)
