@@ -328,6 +328,8 @@ class LeaseTable:
                     lease.holder.ended(seq)
                 self.delivered[seq] = lease.deliveries
                 found.append(seq)
+        # Moves take seqs in their order, whatever order a worker named them in.
+        found.sort()
         self.leave_unleased(found)
         self._count()
         return found

@@ -114,6 +114,17 @@ def test_a_fatal_nack_moves_the_jobs_at_once(
     assert counted(again) == ((0, 1, 0, 2) if leases_durable else (1, 0, 0, 2))
 
 
+def test_jobs_that_fail_for_good_in_any_order_keep_their_payloads(disk: FakeDisk, clock: ManualClock) -> None:
+    engine = open_engine(disk, clock)
+    make_queue(engine, dead_letter=DEAD)
+    produce(engine, "one", "two", "three")
+    claim(engine, 3)
+    nack(engine, 3, 1, 2, fatal=True)
+    data = [letter["data"] for letter in read(engine, DEAD).records()]
+    assert data == ["one", "two", "three"]
+    assert [meta["$dead_letter_src_seq"] for meta in metas(engine)] == ["1", "2", "3"]
+
+
 def test_a_fatal_nack_without_a_dead_letter_topic_is_refused(engine: Engine) -> None:
     produce(engine, 1)
     claim(engine)
