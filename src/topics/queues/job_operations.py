@@ -31,7 +31,7 @@ STATES = (READY, LEASED, DELAYED, DEAD)
 PAGE_MAX = 1000
 _SORTED_MAX = 20_000
 """Jobs of a state that are sorted for a page; of more the log is walked."""
-_LOOKED_MAX = 20_000
+_LOOKED_MAX = 4_000
 """Jobs of the log that one page looks at."""
 _READ_MAX = 1000
 """Records that one page reads to find those with a tag, or dead letters of a queue."""
