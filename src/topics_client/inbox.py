@@ -76,8 +76,8 @@ class Inbox:
     def __init__(self, raise_on_gap: bool) -> None:
         self.received: dict[str, int] = {}
         self.cursors: dict[str, int] = {}
-        # Which topic of its name each received cursor is of, as far as that is known; and what the server says now. The
-        # two differ until the tombstone has come that tells it.
+        # The epoch of the topic of each received cursor, if known, and the epoch that the server reports now. They
+        # differ until the tombstone of the old topic arrives.
         self._epochs: dict[str, int | None] = {}
         self._told_epochs: dict[str, int | None] = {}
         self._raise_on_gap = raise_on_gap

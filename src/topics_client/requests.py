@@ -481,7 +481,7 @@ def encode_values(fields: object) -> bytes:
 
 
 def _check_finite(value: object) -> None:
-    import json  # noqa: PLC0415 - its encoder tells such a number from null, and looks at everything in C
+    import json  # noqa: PLC0415 - its encoder distinguishes such a number from null, and checks everything in C
 
     try:
         json.JSONEncoder(allow_nan=False, skipkeys=True, default=_opened).encode(value)

@@ -140,7 +140,7 @@ class Attempts(Generic[A]):
                 try:
                     return self._decoded(response)
                 except (ValueError, KeyError, RecursionError):
-                    pass  # The same status is a refusal where there was nothing to tell.
+                    pass  # The same status is a refusal if no outcome was reported.
             raise response_error(response, self._session.clock, _HEAD_CODES if self._request.method == "HEAD" else {})
         try:
             return self._decoded(response)
@@ -196,7 +196,7 @@ def response_error(response: Response, clock: Clock, codes: Mapping[int, str] | 
         return UnexpectedAnswer(response.status, f"{response.reason}: {shown}", asked_s)
     exact_ms = (error.detail or {}).get("retry_after_ms")
     if isinstance(exact_ms, int | float):
-        # The header can only say whole seconds.
+        # The header contains whole seconds only.
         asked_s = exact_ms / 1000
     return refusal(response.status, error.code, error.message, error.detail, asked_s)
 
@@ -207,7 +207,7 @@ def retry_after_s(value: str | None, now_ms: int) -> float | None:
         return None
     if value.isascii() and value.isdigit():
         return float(value)
-    import email.utils  # noqa: PLC0415 - our server never says a date, and this is half of the package's import time
+    import email.utils  # noqa: PLC0415 - our server never sends a date, and this is half of the package's import time
 
     try:
         moment = email.utils.parsedate_to_datetime(value)

@@ -143,7 +143,7 @@ class WsSession:
         if frame.op in ("ack", "pong", "subscribed", "unsubscribed") or frame.request_id is not None:
             self._answered(frame, answer)
         elif frame.op == "error" and not frame.topic:
-            # The server is about to close, or could not read what we sent; what follows tells.
+            # The server is about to close or could not read the request; the next message has the reason.
             logger(__name__).info("error from the server on a WebSocket: %s (%s)", frame.message, frame.code)
             return False
         elif frame.topic in self._options:

@@ -24,7 +24,7 @@ def rfc3339_to_unix_millis(text: str) -> int:
     if found is None:
         raise ValueError("not a date and time of RFC 3339")
     zone = found["zone"].upper().replace("Z", "+00:00")
-    # A leap second has no number of its own: it is taken for the first millisecond after it.
+    # A leap second has no separate number: it counts as the first millisecond after it.
     second = min(int(found["second"]), 59)
     whole = datetime.fromisoformat(f"{found['day']}T{found['minute']}:{second:02}{zone}")
     millis = (whole - _EPOCH) // timedelta(milliseconds=1) + (int(found["second"]) - second) * 1000

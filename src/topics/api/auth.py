@@ -264,7 +264,7 @@ def _parse_key(number: int, entry: str) -> Key:
     return Key(number, digest_of(secret), scopes, tuple(filter(None, names.split("|"))), f"#{number + 1}")
 
 
-# Where keys come from: a setting, which is read once, and a file, which is read again when somebody says so.
+# Sources of keys: a setting, which is read once, and a file, which is read again on request.
 
 
 class KeyStore:
@@ -301,8 +301,8 @@ class KeyStore:
 
 # Name prefixes of a key: the names it may use, and the errors for other names.
 #
-# A name can stand in more places than the path: in a config, in what a router or a subscription already goes to, in the
-# refusal of somebody's request. Whatever takes or tells one asks here.
+# A name can appear in more places than the path: in a config, in the destination of a router or a subscription, in an
+# error message. Every operation that accepts or returns a name checks it here.
 
 _NAMING = ("topic", "source", "dest", "router", "stream", "cycle", "dead_letter")
 """The fields of an error's detail that hold names of topics, streams and routers, one or a list of them."""

@@ -209,7 +209,7 @@ def error_headers(error: TopicsError) -> tuple[tuple[str, str], ...]:
 # Refusals in the words of the protocol that was spoken: the one place where a code of ours gets another name.
 #
 # /v0      `code` is ours, and the body ends with the time that the request took
-# /v1      `code` is the protocol's word for the status; ours, where it says more, is `detail.reason`
+# /v1      `code` is the protocol's word for the status; a more specific code of ours is in `detail.reason`
 # __ds     the subscriptions below /v1 keep the codes that their protocol spells out
 
 V1_ROOT = "/v1/"

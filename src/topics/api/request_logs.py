@@ -206,13 +206,13 @@ class AccessLog:
 # | field | what |
 # |---|---|
 # | `ts` | when it was answered, in milliseconds |
-# | `event` | `refused`: who asked may not; `called`: it was let in, and went as `status` says; `lost`: some are missing
+# | `event` | `refused`: access denied; `called`: access granted, result in `status`; `lost`: events are missing
 # |
 # | `status` | of the answer |
-# | `code` | of the error, where there is one that is known here |
+# | `code` | of the error, if it is known here |
 # | `method`, `path` | what was asked for, without the query; the name of a watch, which is a secret, is left out |
-# | `key` | the name of the key, or what stands for it in the log; empty for nobody |
-# | `peer` | address and port of the client, or its address alone where a trusted proxy tells it |
+# | `key` | the name of the key, or its stand-in in the log; empty without a key |
+# | `peer` | address and port of the client, or its address alone behind a trusted proxy |
 #
 # No secret is in any of it: neither keys nor tokens are in a path, and headers and bodies are not looked at.
 
@@ -250,8 +250,8 @@ class Audit:
             self._note("refused", head, status, code, key)
 
     def answered(self, head: RequestHead, scopes: Scope, key: Key, status: int, overrides: bool = False) -> None:
-        """A call was answered; it is noted where it was refused, could have removed or changed something, or says so
-        itself."""
+        """Records an answered call if it was refused, could have removed or changed something, or asked to be
+        recorded."""
         if status in _REFUSED:
             self._note("refused", head, status, "", key)
         elif overrides or scopes & _REMOVING:

@@ -113,7 +113,7 @@ def run(
     except FolderBusyError as error:
         if not compact or reconfigure is not None:
             raise
-        resolve(chosen, Settings.given(os.environ, given))  # What it was given must agree with the other run.
+        resolve(chosen, Settings.given(os.environ, given))  # Its options must agree with the other run.
         return _queue("compact", None, layout_of(chosen), str(error))
     settings = opened.settings
     screen = console(stderr=True)

@@ -168,7 +168,7 @@ class Consumers:
             done(ConsumerPut(self._describe(topic, known), False))
             return
         created = name not in consumers.marks and name not in consumers.staged
-        # One that is on its way is logged again: its creation is then as durable for this caller, too.
+        # A creation in progress is logged again, so that it is equally durable for this caller.
         self._log(topic, known, lambda info, timing: done(ConsumerPut(info, created, timing)), done, Gate.SYNC)
 
     def commit(
@@ -289,7 +289,7 @@ class Consumers:
         )  # fmt: skip
 
     def _losses(self, topic: Topic, seq: int, lost: Tombstone | None) -> list[Tombstone]:
-        """What later reads will report as lost, with what the next one does."""
+        """The number of records that later reads report as lost, including the next read."""
         losses, cursor = ([], seq) if lost is None else ([lost], lost.gap_to)
         while len(losses) < LOSSES_MAX and (known := next(lost_from(topic, cursor + 1), None)) is not None:
             found = find_tombstone(topic, max(known.from_seq - 1, cursor), self._core.reader)

@@ -143,12 +143,12 @@ class AdmissionState(Protocol):
 class Appender:
     """Decides on appends and stages them.
 
-        append_requests   requests of the network, undecoded: coalesced, a lone one as a group of one
-        append            one decoded batch for a name: creates the topic, knows repeated keys, asks the guard
-        write             a batch that is checked, for a topic at hand: the second half of `append`, and of the features
-                          that have rules of their own
+        append_requests   network requests, undecoded: coalesced, a single one as a group of one
+        append            one decoded batch for a name: creates the topic, recognizes repeated keys, calls the guard
+        write             a checked batch for a resolved topic: the second half of `append`, and of the features
+                          that have additional rules
 
-    A single record that comes by `write` is coalesced as well. All of it ends in `_stage`.
+    A single record passed to `write` is coalesced as well. All of them end in `_stage`.
     """
 
     def __init__(self, core: EngineCore, sealing: SealingState, admission: AdmissionState) -> None:

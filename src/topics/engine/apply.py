@@ -35,9 +35,9 @@ from topics.wire.record_slicing import Range, payload_sizes
 # |---|---|
 # | the topic's creation, or a change of its config | its head then, and `reserve` seqs more |
 # | a snapshot with its head | that head, and as many more |
-# | a CEILING frame | what the frame says |
+# | a CEILING frame | the value in the frame |
 #
-# The first two cost nothing: whoever recovers adds the reserve himself (`engine.recovery` says how large it was). So a
+# The first two cost nothing: a recovery adds the reserve itself (`engine.recovery` records how large it was). So a
 # topic always has room for what comes first, and nobody waits for it. A topic that uses its room up is given more by a
 # frame, in the background, when half of it is left; the faster it comes back for more, the more it gets. Only one that
 # outruns even that, by a burst of more records than the reserve within one sync of the disk, waits for the sync: a seq
@@ -212,7 +212,7 @@ class Applier:
         self.removed: Event[Topic, int, int] = Event()
         """Seqs were deleted on request, first and last (`engine.delete_export`)."""
         self.overfull: set[Topic] = set()
-        """Topics that may be above their caps and whose evictions are decisions of their own (`engine.write_path`)."""
+        """Topics that may be above their caps and whose evictions are separate decisions (`engine.write_path`)."""
 
     def append(self, topic: Topic, block: Block) -> None:
         """Publishes a block: from now on it is part of what readers see."""

@@ -287,7 +287,7 @@ class Admission:
             parked.done(error)
 
 
-# The governor's eyes and hands: measures ten times a second, asks it, and does what it says.
+# Drives the governor: measures ten times a second, passes the values to it, and applies its decision.
 #
 # Everything measured is there anyway: how late this timer was, what the scheduler left over, what the writers count.
 # The paths that requests take do nothing for it.

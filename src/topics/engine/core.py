@@ -60,7 +60,7 @@ class EngineEvents:
 #
 # A duration that began is over when that much time has passed, whatever happens to the clock on the wall meanwhile. Its
 # end is reported in answers and in the log as wall time (`wall_time`). A logged end is resumed after a restart by
-# `resumed`: the wall clock tells how long nobody was there, but no duration becomes longer by it than it was.
+# `resumed`: the wall clock measures the downtime, but no duration becomes longer than it was.
 
 _JITTER_MS = 5
 """So far apart the two clocks may be by rounding and by reading one after the other."""

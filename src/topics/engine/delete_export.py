@@ -92,7 +92,7 @@ class DeleteExport:
             part.fresh = union(part.fresh, *(mark.ranges() for mark in part.many))
             part.many = []
         if part.fresh:
-            # Saving is being captured for the checkpoint on its way, whose catalog is the first to tell it.
+            # "Saving" means captured for the checkpoint in progress, whose catalog is the first to contain it.
             ranges = joined(topic, self._reader, part.fresh)
             part.exported.append((self._checkpointer.number + 1, pack(ranges)))
             part.fresh = []

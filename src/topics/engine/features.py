@@ -8,11 +8,10 @@ the rest. So each stays in its own modules, and the promise is kept in one place
 The block inside a frame of any kind that carries one.
 
     APPEND                         the body is the block
-    ARRIVAL                        the block stands behind where its records came from (`queues.queue_frames`)
-    STREAM_APPEND, STREAM_CREATE   the block stands behind what it changes in its stream (`streams.stream_frames`)
-    TXN_STAGE, TXN_APPEND          the block stands behind what says of which transaction it is
-    (`transactions.transaction_frames`)
-    FENCE                          the block, if there is one, stands behind the token (`log.frame`)
+    ARRIVAL                        the block follows the origin of its records (`queues.queue_frames`)
+    STREAM_APPEND, STREAM_CREATE   the block follows the changes of its stream (`streams.stream_frames`)
+    TXN_STAGE, TXN_APPEND          the block follows its transaction (`transactions.transaction_frames`)
+    FENCE                          the block, if there is one, follows the token (`log.frame`)
 
 A FORWARD carries no block: its records are those of another topic's frames (`routers.router_frames`).
 """

@@ -80,10 +80,9 @@ class SortedNames(Collection[str]):
 
 # Totals over all topics, updated on every change, so that reading them costs the same with a million topics.
 #
-# An operator's gauges are read every few seconds for as long as a server runs. To add them up over all topics would
-# stop the event loop for as long as that takes, each time. So whoever makes a topic come, go or change also says so
-# here, and what changes a topic's number of live records adds the same difference to the sum: once for a batch, never
-# for a record.
+# An operator's gauges are read every few seconds for as long as a server runs. Adding them up over all topics would
+# block the event loop each time. So every creation, deletion or change of a topic is also reported here, and each
+# change of a topic's number of live records adds the same difference to the sum: once for a batch, never for a record.
 #
 # Recovery puts topics together in its own ways and counts once, at its end.
 

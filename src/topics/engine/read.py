@@ -531,9 +531,9 @@ def as_ranges(seqs: Iterable[int], below: int) -> list[SeqRange]:
 
 # The ranges that a topic remembers as lost: in order, apart from each other, and few.
 #
-# A range is told to whoever reads across it, so it has to be kept for as long as anything before it may be read. A
-# router that lags behind a source which evicts leaves one for every time it goes on. Two things keep their number from
-# growing with everything that ever went through a topic:
+# A range is reported to every read across it, so it is kept while any record before it may be read. A router that lags
+# behind a source which evicts leaves one for every time it goes on. Two things keep their number from growing with
+# everything that ever went through a topic:
 #
 # * What is below the floor of evictions is told by the floor, and forgotten here. * Two ranges with nothing live
 # between them are one: a reader that meets the first has nothing to read before it meets the second. Records deleted on

@@ -58,12 +58,12 @@ from topics.transactions.transaction_frames import decode_append, decode_committ
 #                           (`engine.apply`), and the newest snapshot there was when it began to
 #
 # CHECK is the XXH3-64, in hexadecimal, of what is before it. The file has all of it twice, each copy padded to 256
-# bytes: a damaged byte must not make a start believe that the machine was restarted, which would tell readers of
-# losses that were none. A copy whose CHECK is right counts.
+# bytes: a damaged byte must not look like a restart of the machine, which would report losses that never happened. A
+# copy whose CHECK is right counts.
 #
 # It is written before the first seq is given out. A snapshot that was taken while none were given out, at the end of a
-# recovery or of a clean stop, says so itself (`SnapshotHead.quiet`): when it is younger than the run, nothing can be
-# missing behind it. So neither a start that nobody wrote to nor a clean stop leaves a hole in any topic's seqs.
+# recovery or of a clean stop, records it (`SnapshotHead.quiet`): if it is younger than the run, nothing can be missing
+# behind it. So neither a start that nobody wrote to nor a clean stop leaves a hole in any topic's seqs.
 #
 # `stopped` is added where a clean stop could not take its last checkpoint, on a full disk for instance, while every log
 # is synced to its end: then nothing that was logged can be missing either.
@@ -98,7 +98,7 @@ class LastRun(NamedTuple):
 def read_last_run(fs: FileSystem, layout: Layout) -> LastRun:
     text = read_small(fs, layout.machine)
     raw = [text[begin : begin + _COPY_BYTES].split() for begin in (0, _COPY_BYTES)]
-    # What begins as an unknown boot was marked so in place, which its checksum does not cover.
+    # A file that begins as an unknown boot was marked in place, which its checksum does not cover.
     marked = [words for words in raw if words and words[0].startswith(_NO_BOOT) and _is_complete(words)]
     proven = [words for words in raw if _is_complete(words) and words[3] == _checksum(" ".join(words[:3]))]
     if proven or marked:
@@ -243,7 +243,7 @@ class Recovery:
         try:
             noted = noted_newest(self._fs, layout)
         except ValueError:
-            return  # It only repeats what a snapshot says; `verify` tells that it cannot be read.
+            return  # It only repeats the contents of a snapshot; `verify` reports that it cannot be read.
         newest = max(snapshot_numbers(self._fs, layout), default=0)
         if noted is not None and newest < noted.number:
             raise DamageError([Finding(layout.snapshot(noted.number), "the newest snapshot is missing")])

@@ -110,7 +110,7 @@ def collect_stats(
     system = [topic for name in SERVER_TOPICS if (topic := core.peek(name)) is not None and topic.created]
     for topic in system:
         by_class[topic.config.durability.value] -= 1
-    # What transactions stage is the user's.
+    # Records staged by transactions are user records.
     written = [topic for topic in system if topic.name != TRANSACTIONS_TOPIC]
     system_records = sum([topic.live_count for topic in written])
     system_bytes = sum([topic.live_bytes for topic in written])

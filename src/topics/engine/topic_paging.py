@@ -22,7 +22,7 @@ each object that it paged out, an identity map, and
 A pin count was the alternative. It is a convention that all of these holders would have to keep, and a forgotten pin
 would be two objects for one topic, and a lost write. Here a holder costs only its memory.
 
-Code that holds a topic asks `EngineCore.exists(topic)` whether it was deleted; `topics.get(id) is topic` says no for a
+Code that holds a topic asks `EngineCore.exists(topic)` whether it was deleted; `topics.get(id) is topic` is False for a
 topic that is paged out.
 
 With no more topics than `awake_topics` none is ever paged out.

@@ -413,7 +413,7 @@ class TlsListener:
                 ssl_handshake_timeout=self._server_state.limits.handshake_timeout_s,
             )  # fmt: skip
         except (OSError, TimeoutError) as error:
-            # A port that is open meets much that is no TLS; it is not news.
+            # Connections without TLS are common on an open port and are not logged.
             _logger.debug("TLS handshake failed", extra={"error": str(error)})
             accepted.close()
 

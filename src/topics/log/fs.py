@@ -304,7 +304,7 @@ def check_json(data: bytes) -> bytes:
     return data
 
 
-# Failures of the system that pass, and that say nothing about what is on the disk.
+# Transient failures of the system, which do not affect the data on the disk.
 #
 # | errno | what is short |
 # |---|---|

@@ -138,7 +138,7 @@ class InlineSyncPolicy:
     """Decides on the loop whether it syncs a group itself: for a lone client, which is all there is to do, and for few
     callers beside others, as long as that takes little of its time. One for all logs that the loop writes.
 
-    `heard` counts what clients have asked for so far, whoever they are.
+    `heard` counts the requests of all clients so far.
     """
 
     __slots__ = ("_caution", "_heard", "_heard_before", "_mean_s", "_saved_s", "_seen", "_streak", "_wary")

@@ -36,7 +36,7 @@ class FileFormat(NamedTuple):
 
     what: str
     mark: str
-    """Where a file says its version."""
+    """The place of the version in a file."""
     written: str
     read: str
     otherwise: str

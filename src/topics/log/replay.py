@@ -8,9 +8,9 @@ is damage, and damage is never silent:
 | at the place where the next frame should be | what it is |
 |---|---|
 | zeros or garbage, no valid frame behind | the end of the log, or a torn tail: not read |
-| valid frames behind, one of which says this place was synced | damage |
+| valid frames behind, one of which records that this place was synced | damage |
 | valid frames behind, and the machine did not restart since | damage: the page cache cannot lose a write |
-| valid frames behind, none says it was synced, the machine restarted | an unsynced tail torn by a power cut: not read |
+| valid frames behind, none records a sync, the machine restarted | an unsynced tail torn by a power cut: not read |
 | anything but the next frame or the file's unused rest, while a later file is there | damage: a file is synced before |
 | a file missing from the row of numbers, or a valid frame with another lsn | damage |
 | a frame of an unknown kind or version whose checksum is right | a newer release wrote it: NewerFormatError |

@@ -43,7 +43,7 @@ checksum: flipping one is a single-byte write that no crash can tear and that le
          .    8t  tags, sorted by bytes: u32 end of its string, u32 end of its postings (in entries)
          .     s  tag strings: the tags' JSON strings, end to end
          .    4p  postings: u32 record index, ascending for each tag
-         .    8b  written: u64 for each block, when that is not what its ts says; only with the magic "TPIDX002"
+         .    8b  written: u64 for each block, when it differs from its ts; only with the magic "TPIDX002"
          .     8  XXH3-64 of everything before
 """
 

@@ -39,8 +39,8 @@ from topics.wire.record_slicing import RowsOnly, View, end_that_fits
 # Files that are written at one time and synced at another, and what a sync that fails means for them.
 #
 # Linux may count pages as clean that a sync could not write: they are still read, and the next sync succeeds without
-# them. So a file whose sync failed is written again before it is synced again. It is taken from the file itself, since
-# nobody else has it any more; a checksum from when it was written tells whether the system still has all of it.
+# them. So a file whose sync failed is written again before it is synced again. It is read from the file, which has the
+# only copy; its checksum verifies that the file is still intact.
 
 
 class UnsyncedFiles:

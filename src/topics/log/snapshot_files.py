@@ -524,7 +524,7 @@ def remove_snapshots(fs: FileSystem, layout: Layout, keep: set[int]) -> None:
 # Snapshots opened by their directories: checked whole, a span at a time, and kept open to read single topics.
 #
 # A span of about a MiB has one checksum, in the directory behind it, so the file is checked at the speed of the disk
-# and not of frames. Where one is wrong, the frames are walked through to tell what is damaged. A snapshot without
+# and not of frames. If a checksum is wrong, the frames are read one by one to find the damaged one. A snapshot without
 # directories, of few topics or of an older server, is walked through anyway.
 
 _END_BYTES = OVERHEAD_BYTES + len(encode_end(0, 1))

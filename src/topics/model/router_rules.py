@@ -1,8 +1,8 @@
 """Routers: rules that copy every record of one topic into another.
 
-    source ──filter──▶ dest      the copy has a seq and a ts of its own; node, tag, meta and data are the source's
+    source ──filter──▶ dest      the copy gets its own seq and ts; node, tag, meta and data are the source's
 
-The values here define the behaviour of a router. How far it got, and how its copies survive a crash, is the engine's.
+These values define the behaviour of a router. The engine keeps its progress and makes its copies durable.
 """
 
 import re

@@ -495,8 +495,8 @@ def _given_in(env: Mapping[str, str]) -> dict[str, object]:
 
 
 def _read_layer(given: dict[str, object], *, from_env: bool) -> dict[str, Any]:
-    """Checks what one source gave. The sources are read apart so that a host:port replaces the port of its own source
-    and of those below it, and never the port of one above it.
+    """Checks what one source gave. The sources are read apart so that a host:port replaces the port of the same source
+    and of lower sources, never the port of a higher one.
     """
     values = dict(given)
     sources = {setting.name: setting.env if from_env else setting.flag for setting in SETTINGS}

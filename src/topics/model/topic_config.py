@@ -184,7 +184,7 @@ def check_fields(given: Iterable[str]) -> None:
     known = TopicConfigPatch.__struct_fields__
     for field in given:
         if field not in known:
-            import difflib  # noqa: PLC0415 - for a mistake only; whoever imports a config should not wait for it
+            import difflib  # noqa: PLC0415 - needed for an error only; importing a config should not load it
 
             near = difflib.get_close_matches(field, known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""

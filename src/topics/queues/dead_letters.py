@@ -39,8 +39,8 @@ from topics.wire.record_slicing import RecordParts, parts_of
 
 # Moving records from one topic to another: in one or in the other, never in neither, also across a crash.
 #
-# The records arrive by value, in one frame of the destination's shard that says where they were; from then on the move
-# counts. They depart by another frame, in the source's shard, and recovery makes up for one that is missing.
+# The records arrive by value, in one frame of the destination's shard that names their origin; that frame is the commit
+# of the move. They depart by another frame, in the source's shard, and recovery makes up for one that is missing.
 #
 # | the two topics are | what is logged | when |
 # |---|---|---|

@@ -309,7 +309,7 @@ class LeaseTable:
                     lease.holder.ended(seq)
                 self.delivered[seq] = lease.deliveries
             elif not ready_at:
-                continue  # The log says it again of one that is free already.
+                continue  # For a job that is already free the log repeats it.
             freed.append(seq)
         self._count()
         if ready_at:

@@ -195,7 +195,7 @@ def claimed_jobs(
 
 # Alarms: things to do at a moment, behind one timer of the loop however many there are.
 #
-# Time is the engine's. Without a loop nothing happens by itself: whoever moves the clock calls `run_due`.
+# Time is the engine's. Without a loop nothing runs by itself: the code that moves the clock calls `run_due`.
 
 _log = logging.getLogger(__name__)
 

@@ -78,8 +78,8 @@ from topics.queues.queue_state import (
 # not at all.
 #
 # From the moment they are decided their leases are `leaving`, so nothing else can become of the jobs. Operations logged
-# meanwhile come before them. Appends may (`WritePath.check`), where no cap could take another job for the one that an
-# acknowledgement was to make room with; whoever else logs anything has those that came before it staged first.
+# meanwhile come before them. Appends may (`WritePath.check`), unless a cap could evict another job instead of the one
+# that a pending acknowledgement removes; every other write stages earlier acknowledgements first.
 
 _JOBS_MAX = 1024
 """Jobs of one delete: more at a time would keep the loop from others."""
@@ -413,8 +413,8 @@ class Queues:
     # Single jobs
 
     def change_job(self, name: str, seq: int, verb: str, done: JobDone, dead: bool = False) -> None:
-        """Retries, cancels, promotes or releases one job; JobNotFoundError where there is none of that seq. `dead` says
-        that the job to cancel is a dead letter."""
+        """Retries, cancels, promotes or releases one job; JobNotFoundError if no job has that seq. `dead`: the job to
+        cancel is a dead letter."""
         queue = self._queue(name)
         if verb == "retry":
             self._jobs.retry(queue.jobs.topic, seq, done)

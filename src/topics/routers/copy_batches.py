@@ -79,7 +79,8 @@ def plan_gather(topic: Topic, cursor: int, last: int, held: list[Block] | None =
             end = min(end, known.from_seq - 1)
             break
         gone = min(known.to_seq, last) - at
-        # What a class without that promise loses in a crash is no loss of its destinations, which have their copies.
+        # Records that a class without that promise loses in a crash are not lost in its destinations, which have their
+        # copies.
         if known.reason is not LossReason.CRASH or topic.config.durability.logged:
             lost += gone
         at += gone

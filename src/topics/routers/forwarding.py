@@ -242,8 +242,8 @@ class Forwarder:
         core.path.log_together(forwards, done, shared=shared)
 
     def _stage(self, batches: list[CopyBatch], now: int) -> list[Forward]:
-        """Gives out seqs. Destinations that stand alike are given the very same numbers: one of its own for each of a
-        thousand lies somewhere in memory when it is wanted next, and one for all of them is at hand."""
+        """Assigns seqs. Destinations with the same head share one list object: a thousand separate lists would be
+        scattered in memory, and a shared one stays in the processor's cache."""
         core, path = self._core, self._core.path
         forwards: list[Forward] = []
         like: Load | None = None
@@ -272,7 +272,7 @@ class Forwarder:
         return forwards
 
 
-# What a tick forwards together: batches for destinations that take everything.
+# The forwards of one tick: batches for destinations that accept every record.
 #
 # The routers of one source mostly stand at the same place, follow the same rules and go to topics of the same config.
 # Then the first of them decides for all: the others are given the same load after a few comparisons.
@@ -335,7 +335,7 @@ class ForwardBatches:
 #
 # The cursor alone keeps a router from copying twice. It cannot when the router is deleted and created again over
 # records that the first one has copied. Then, once, the destination is searched for copies that carry this router's
-# stamp. What was deleted or evicted there since has left no evidence, and is copied again.
+# stamp. Records that were deleted or evicted there since have left no evidence and are copied again.
 
 
 class CopyLookup(NamedTuple):

@@ -16,7 +16,7 @@ Obstacles of a router, and the events that remove them:
 | a checkpoint turns the shards | all are turned |
 | what the records depend on is not on disk, and the destination promises that | a sync |
 | the destination is full and rejects, or is being deleted | the destination changes |
-| the destination is a stream that is closed | for ever: the router says so, and is of no more use |
+| the destination is a stream that is closed | never: the router reports it and stays blocked |
 | the next record is not what the destination's schema demands | the schema changes, or somebody deletes the record |
 | too much is on its way to the destination's shard | another forward is published, or the next second |
 | the server is at its quota, or under pressure, or the source cannot be read | the next second, or one after it |
@@ -41,10 +41,10 @@ from topics.streams.chunked_validation import REASON, is_schema_refusal
 
 # Waiting for what copies depend on: a destination of class fsync shows nothing that a power cut could take back.
 #
-# A forward by reference is worth as much as the frames it refers to. Those of the source, of the source's source and so
-# on may be in other shards, written and not yet synced where their class does not ask for it. So before a forward into
-# a destination of class fsync is logged, the shards of all of them are synced. Its own shard needs nothing: the sync of
-# the forward comes behind.
+# A forward by reference is worth as much as the frames it refers to. The frames of the source, of the source's source
+# and so on may be in other shards, written and not yet synced if their class does not require it. So before a forward
+# into a destination of class fsync is logged, the shards of all of them are synced. Its own shard needs nothing: the
+# sync of the forward comes behind.
 
 
 class Syncing:
@@ -418,7 +418,7 @@ class Pump:
         if not load.lost and not load.ranges:
             self._pass_over(router, load.upto)
             return
-        # One that was held up by a record is held up by it still, most likely: that one is looked at first.
+        # A router that was blocked by a record is most likely still blocked by it, so that record is checked first.
         admitted = self._packer.admitted(dest, load.first(1) if router.blocked_seq and load.count else load)
         if isinstance(admitted, TopicsError):
             self._refused(router, dest, load, admitted)

@@ -1,9 +1,9 @@
 """Replay of router frames in recovery, and routers in checkpoints.
 
 A forward is a frame of its destination and moves a cursor of its source. The two may be in different shards, which are
-read one after the other, and the source may be gone by the end of the log. So the moves are kept until everything is
-read, and then reach the routers that are left. A router is known by an id of its own: one that was deleted and created
-again under the same name is another.
+read one after the other, and the source may be gone by the end of the log. So the cursor moves are kept until
+everything is read, and are then applied to the routers that remain. A router is identified by its own id, so a router
+that was deleted and created again under the same name is a different one.
 """
 
 import logging
@@ -39,10 +39,10 @@ from topics.wire.record_slicing import View
 
 # Copies made again from the log: the frames that forwards refer to, and the records in them.
 #
-# A forward names records of its source, not payload. Where the source stands by now is of no use to a replay: it may
-# have been trimmed, or deleted, and its shard may be read before or after. What counts is the log. So the first forward
-# that is met makes one more walk over it, which notes where the frames of every source are, and nothing else: sixteen
-# bytes a frame. A topic is a source from its first router on, and nothing before that is ever referred to.
+# A forward names records of its source, not payload. A replay cannot use the current state of the source: it may have
+# been trimmed or deleted, and its shard may be read before or after. Only the log counts. So the first forward that is
+# met makes one more walk over it, which notes where the frames of every source are, and nothing else: sixteen bytes a
+# frame. A topic is a source from its first router on, and nothing before that is ever referred to.
 
 Walk = Callable[[Callable[[Frame], None]], None]
 """Hands every frame of the log, all shards, to a function."""
@@ -350,7 +350,7 @@ class RouterFeature:
         assert part is not None
         dest = core.topic_at(router.dest_id)
         if dest is None or is_retired(dest) or is_retired(source):
-            # It went with its source or its destination, whose end is the only frame that says so.
+            # It was deleted with its source or its destination; only their deletion was logged.
             part.routers.pop(router.id)
             return
         older = registry.by_name.get(router.name)

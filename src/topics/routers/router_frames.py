@@ -3,8 +3,8 @@
     ROUTER   msgpack of `RouterState`: a router of this topic was created or changed
     UNROUTE  u64 id of the router that was deleted
 
-FORWARD is a frame of the destination. It maps some of its seqs to records of the source, and says everything else that
-is needed to make the very same copies again:
+FORWARD is a frame of the destination. It maps some of its seqs to records of the source, and contains everything else
+that is needed to make identical copies again:
 
     offset  size  field
          0     8  router id

@@ -209,9 +209,9 @@ def _parse_op(document: object, what: str) -> Op:
 
 # Conversions: tables, and named functions whose meaning never changes.
 #
-# Each function here is total on the values that a proof lets through, so that a promotion never fails. A date that four
-# digits of a year cannot say becomes the nearest one they can: refusing the lens would leave a stream with one such
-# entry stuck at its version.
+# Each function here is total on the values that a proof lets through, so that a promotion never fails. A date outside
+# the years of four digits becomes the nearest date inside: refusing the lens would leave a stream with one such entry
+# stuck at its version.
 
 Conversion = Callable[[Any], Scalar]
 
@@ -277,8 +277,8 @@ def table_key(value: Scalar) -> str:
 
 # Compilation: one function for each op, which changes the document in place and returns it.
 #
-# A lens is compiled once and run for every entry. The ops at the top of a document, nearly all there are, have
-# functions of their own without a loop over the path.
+# A lens is compiled once and run for every entry. Ops at the top of a document, which are nearly all, have separate
+# functions without a loop over the path.
 
 Step = Callable[[Any], Any]
 Path = tuple[str, ...]

@@ -82,10 +82,10 @@ def _count_nodes(value: object) -> int:
 
 # Supported JSON Schema, and the cost of a schema.
 #
-# `$schema` says the draft, from 4 to 2020-12; without it a schema is one of draft 7. No reference of any kind is
-# followed, and the only format that is enforced is `date-time`: all others are annotations, as are `contentEncoding`
-# and `contentMediaType`. Patterns are run by an engine that takes linear time, so one with look-around or
-# back-references is refused.
+# `$schema` selects the draft, from 4 to 2020-12; the default is draft 7. No reference of any kind is followed, and the
+# only format that is enforced is `date-time`: all others are annotations, as are `contentEncoding` and
+# `contentMediaType`. Patterns are run by an engine that takes linear time, so one with look-around or back-references
+# is refused.
 #
 # The time that validation takes is bounded by the size of the batch times what the schema looks at for one value, its
 # weight. Members of an object cost nothing to speak of, because each is looked up by its name; what is tried one after
@@ -127,7 +127,7 @@ MAX_COMPARED_NUMBERS: Final = 12_000
 MAX_BOUNDED_NUMBERS: Final = 100_000
 """Numbers of an entry that are compared with a short whole number, 0.1 microseconds each."""
 _FRACTION_COST: Final = 4
-"""What a comparison with a fraction or a long number adds, in such numbers."""
+"""The added cost of a comparison with a fraction or a long number, in units of a comparison."""
 _CHEAP_BOUNDS: Final = 20
 """So many short whole bounds of one number cost as much as to count the number."""
 _EXPONENT_COST: Final = 6

@@ -1,7 +1,7 @@
 """Arrow slices: sealed segments as Arrow batches, by offset arithmetic without parsing.
 
-A segment's rows say where each part of a fragment begins and ends (`model.records`), so no JSON is parsed: numpy turns
-the rows into offsets, and Arrow copies the parts out. The trick is an array of twice as many strings as there are
+A segment's rows contain where each part of a fragment begins and ends (`model.records`), so no JSON is parsed: numpy
+turns the rows into offsets, and Arrow copies the parts out. The trick is an array of twice as many strings as there are
 records, laid over the segment's own text: string 2i is the part that is wanted of record i, string 2i + 1 is whatever
 lies between it and the next one. Taking the even ones is one call into Arrow, whatever their number.
 """

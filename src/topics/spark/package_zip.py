@@ -41,5 +41,5 @@ def ship(spark: "SparkSession") -> None:
 
 
 def is_remote(spark: "SparkSession") -> bool:
-    """Whether a session is a client of Spark Connect, which has no SparkContext, no RDDs and no JVM of its own."""
+    """Whether a session is a client of Spark Connect, which has no SparkContext, no RDDs and no local JVM."""
     return type(spark).__module__.startswith("pyspark.sql.connect")

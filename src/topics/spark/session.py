@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 # Worker interpreter: the Python that an embedded Spark starts its processes with.
 #
-# Spark puts the archive of its own sources, `python/lib/pyspark.zip`, in front of the path of each Python process that
-# it starts. There is no bytecode cache for an archive, so each of them compiles pyspark again: 0.7 s of processor time
+# Spark puts the archive of its sources, `python/lib/pyspark.zip`, in front of the path of each Python process that it
+# starts. There is no bytecode cache for an archive, so each of them compiles pyspark again: 0.7 s of processor time
 # instead of 0.15 s, for each kind of worker and for each stream. And Spark gives the process of a stream ten seconds to
 # start, also on a busy machine. A pip installation has the same modules compiled beside the archive. So processes are
 # started through a script that leaves the archives out.

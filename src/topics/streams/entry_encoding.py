@@ -76,8 +76,8 @@ def read_json(body: Content, key: str | None) -> Sequence[Record]:
 
 def check_count(body: bytes, most: int = VALUES_MAX) -> None:
     """Refuse an array of too many values before they take memory."""
-    # Fewer commas mean fewer values. Commas may also be inside values, which only a parser can tell. Most bodies are
-    # too short for so many values, and counting costs as much as parsing.
+    # Fewer commas mean fewer values. Commas may also be inside values, which only a parser can distinguish. Most bodies
+    # are too short for so many values, and counting costs as much as parsing.
     if len(body) < 2 * most or body.count(b",") < most:
         return
     try:

@@ -394,8 +394,8 @@ class _Cut:
 
 
 # Sizes of streams: the bytes that a reader gets of all entries. JSON is stored as it was sent, and its size is counted
-# when it is written. Bytes are stored as base64, whose padding only the text tells: the sealer measures each segment
-# while it has the text in memory, and entries that are not sealed are measured when somebody asks.
+# when it is written. Bytes are stored as base64, whose padding only the text contains: the sealer measures each segment
+# while it has the text in memory, and entries that are not sealed are measured on request.
 
 _SIZED_ENTRIES = 16_384
 _SIZED_TEXT = 1024 * 1024

@@ -7,10 +7,10 @@ P = ParamSpec("P")
 
 
 class Event(Generic[P]):
-    """Something that happens many times. `Event[Topic]` tells a topic each time, `Event[[]]` nothing.
+    """An event with listeners. `Event[Topic]` passes a topic to each listener, `Event[[]]` nothing.
 
-    An exception of a listener reaches whoever emits, and the listeners behind it are not called: listeners do their own
-    error handling.
+    An exception of a listener propagates to the emitter, and later listeners are not called: listeners handle their own
+    errors.
     """
 
     __slots__ = ("listeners",)

@@ -14,7 +14,7 @@ import msgspec
 LogFormat = Literal["auto", "human", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
-# Fields that every line has. `extra` cannot say it otherwise: a field of such a name gets an underscore behind it.
+# Fields that every line has. `extra` cannot override them: a field with such a name gets an underscore appended.
 _OWN_FIELDS = frozenset({"ts", "level", "logger", "event", "exception"})
 
 # Whatever else a record carries was given by the caller in `extra`.

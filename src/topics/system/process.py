@@ -85,7 +85,7 @@ def _bytes(text: str) -> int:
 # File descriptor limits.
 #
 # Every connection and every open file needs one. Without a free descriptor the process cannot rotate the log or open a
-# segment, so connections have a limit of their own, and the rest is reserved for files.
+# segment, so connections have a separate limit, and the rest is reserved for files.
 
 FILES = 1024
 """For mapped segments (two each), the log, files being written, webhooks, and the interpreter."""

@@ -109,8 +109,8 @@ class _Content:
             try:
                 self.stored.extend(bytes(missing))
             except BufferError:
-                # Python does not resize what a view looks at. The view keeps the old bytes, which is all it may count
-                # on: that a map of a real file shows later writes too is more than the interface says.
+                # Python does not resize what a view looks at. The view keeps the old bytes, as the interface promises:
+                # that the map of a real file also shows later writes is not part of it.
                 self.stored = self.stored + bytes(missing)
 
 
@@ -220,8 +220,8 @@ def persist_names(change: _NameChange) -> None:
 def lose_power(root: Folder, survive: Survival, entropy: SeededEntropy) -> None:
     """Turns the tree under `root` into what a machine finds when the power is back."""
     if survive is not Survival.NOTHING:
-        # All folders first: one operation may wait in two of them. Those that exist only live have a say as well,
-        # since their names may be about to survive.
+        # All folders first: one operation may wait in two of them. Folders that exist only in the live tree count as
+        # well, since their names may be about to become durable.
         for folder in list(_folders(root, set())):
             for _ in range(entropy.below(len(folder.pending) + 1)):
                 persist_names(folder.pending[0])
@@ -402,7 +402,8 @@ class FakeDisk:
                     change_names((self._folder(parent), parts[-1], Folder()))
             elif isinstance(self._node(path), Inode):
                 raise os_error(errno.EEXIST, path)
-            # A folder found there is synced too, as the real one does: whoever made it may not have come that far.
+            # An existing folder is synced too, as in the real file system: its creator may have stopped before the
+            # sync.
             self.sync_dir(parent)
 
     def sync_dir(self, path: str) -> None:

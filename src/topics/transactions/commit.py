@@ -14,8 +14,8 @@ From its first frame on until it is decided, nothing behind it is published for 
 No checkpoint turns the shards meanwhile: prepares and commit are on the same side of it. One commit runs at a time.
 
 Effects of failures: of a prepare, the seqs are skipped, here and by a recovery; and so of a commit that met a shortage
-and was taken back. Of any other failure of the commit nobody can tell what the disk has: the shards concerned take no
-more writes, and the next start finds out.
+and was taken back. After any other failure of the commit the contents of the disk are unknown: the shards concerned
+become read-only, and the next start recovers the outcome.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -299,7 +299,7 @@ class Commit:
         return loads
 
     def _admitted(self, topic: Topic, copies: Copies) -> Copies | list[Record]:
-        """The records as a topic with a say in them takes them: a few at a time, as it would look at a large batch."""
+        """Yields the records in small parts, for a topic whose features check them."""
         records, same = records_of(copies), True
         admitted: list[Record] = []
         for begin in range(0, len(records), MAX_PORTION):

@@ -313,7 +313,7 @@ class Stager:
         )  # fmt: skip
 
     def answer_known(self, known: KnownState, sequence: int, permit: Permit) -> TransactionResult:
-        """The answer to whoever comes again with a sequence that is committed."""
+        """The answer to a repeated request whose sequence is already committed."""
         if sequence < known.sequence:
             raise TransactionSequenceError(shown(known.id), sequence, known.sequence)
         for placed in known.placed:

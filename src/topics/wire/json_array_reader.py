@@ -70,7 +70,7 @@ class Kind(NamedTuple):
     at: str
     max_items: int
     max_item_bytes: int
-    """Of the whole element. What of it counts against which limit is checked by whoever gets it."""
+    """Of the whole element. The caller checks its parts against their limits."""
     too_many: Callable[[], Exception]
     too_large: Callable[[int], Exception]
     """Given which one it was."""
@@ -234,7 +234,7 @@ class JsonArrayReader(Generic[T]):
         return last
 
     def _refusal(self, error: Exception) -> InvalidRequestError:
-        """Says where in the whole array it is."""
+        """Adds the position in the whole array."""
         said = _BYTE.sub(lambda found: f"(byte {int(found[1]) + self._start - 1})", str(error))
         at, count = self._kind.at, len(self.items)
         said = re.sub(r"\$\[(\d+)\]", lambda found: f"${at}[{int(found[1]) + count}]", said, count=1)

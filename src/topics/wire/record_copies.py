@@ -1,8 +1,8 @@
 """Copies of records for another topic: the source's fragments with another head, cut and joined, never parsed.
 
-A copy differs from its record in `$seq` and `$ts` only, and where the router says so in `$node`, `$tag` or `meta`. So
-all that follows the ts is taken over as it is. It is cut out once for all destinations of a record (`cut_copies`); what
-is left to do for each of them is to put the new heads before it (`render`).
+A copy differs from its record in `$seq` and `$ts` only, and, if the router is configured so, in `$node`, `$tag` or
+`meta`. So all that follows the ts is taken over as it is. It is cut out once for all destinations of a record
+(`cut_copies`); what is left to do for each of them is to put the new heads before it (`render`).
 """
 
 import re
@@ -299,9 +299,9 @@ def _stamped(meta: bytes, provenance: bytes) -> bytes:
 #      "$dead_letter_reason":"ValueError: no such file","$dead_letter_first_failure_ms":"1767225600000",
 #      "$dead_letter_last_failure_ms":"1767225660000", ...what the writer sent...}
 #
-# The last three are there when a failure is known, the reason when that has one.
-# Values are texts. What the writer sent follows byte for byte, so that a job that comes back has its own meta again. A
-# meta that carries the keys in another form, since anybody may write them, is read and taken apart with a parser.
+# The last three are there when a failure is known, the reason when that has one. Values are texts. The writer's own
+# meta follows byte for byte, so that a redriven job has its original meta again. A meta that carries the keys in
+# another form, since anybody may write them, is read and taken apart with a parser.
 
 _FROM = b'"$dead_letter_from"'
 _KEYS = frozenset(
@@ -328,7 +328,7 @@ class Provenance(NamedTuple):
 
 
 class Failures(NamedTuple):
-    """What a dead letter says of its failures."""
+    """The failures that a dead letter records."""
 
     reason: str
     """That of the last failure."""

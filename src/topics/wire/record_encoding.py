@@ -62,7 +62,7 @@ def encode_fragments(
 ) -> Fragments:
     """Encodes a batch. `node` is the batch's default; `base` is where its text begins in the topic's coordinate.
 
-    `plain` is what `find_plain` says of the records, for whoever has it.
+    `plain` is the result of `find_plain` for the records, if the caller has it.
     """
     count = len(records) if plain is None else len(plain.sizes)
     if count == 1 and node is None:

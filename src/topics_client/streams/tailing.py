@@ -15,7 +15,7 @@ from topics_client.transport.http1 import Response
 from topics_client.transport.sse import EventParser, ServerEvent
 
 _LONG_POLL_MS = 20_000
-# The server ends an event stream after a minute, and says something at least that often.
+# The server ends an event stream after a minute, and sends something at least that often.
 _QUIET_S = 75.0
 
 

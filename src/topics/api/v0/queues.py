@@ -266,8 +266,8 @@ def _measured(write_ms: float, sync_ms: float) -> bytes:
 #
 # The engine keeps up to `max` jobs leased to the connection and hands over another for each that is acknowledged, given
 # back or lost. The stream only carries them: one write for all jobs of a tick. A client that does not read is given no
-# more jobs, and after a while no more patience. However the connection ends, what was delivered over it and is not
-# settled is free at that moment, for whoever works next.
+# more jobs, and after a while no more patience. When the connection ends, for any reason, its unsettled deliveries are
+# released immediately for other workers.
 
 HEARTBEAT_MS = 15_000
 _RETRY_AFTER_STOP_MS = 2_000

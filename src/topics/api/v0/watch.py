@@ -51,14 +51,16 @@ from topics_protocol.watch import (
 #     then        the seqs in the order of the sorted names, little-endian
 #     then        the marks in the same order, of three bytes, big-endian; only in 3 and 4
 #
-# A mark is a hash of a topic's epoch: an id that is used in a new watch shows by it that a topic was recreated. 0 is no
-# mark, and ids of earlier releases have none. Behind a map, each mark is 12 characters of white space, of two bits each
-# and the highest first, in the order of the map: the text is the JSON map of the protocol for every parser.
+# A mark is a hash of a topic's epoch: a new watch that resumes from an id detects by it that a topic was recreated. 0
+# means that no mark is set; ids of earlier releases have none. Behind a map, each mark is 12 characters of white space,
+# of two bits each and the highest first, in the order of the map: the text is the JSON map of the protocol for every
+# parser.
 #
 # Both are written in base64url without padding. A client treats either as opaque.
 #
-# The generation counts how often the session has met another topic of a name it followed. It tells an id of before from
-# one of after, whose seqs may look alike. It is 0 for nearly all watches, and a map of generation 0 does not show it.
+# The generation counts how often the session has met another topic of a name it followed. It distinguishes ids from
+# before and after such a change, whose seqs may be equal. It is 0 for nearly all watches, and a map of generation 0
+# does not show it.
 
 MAPPED_TOPICS_MAX = 64
 _NARROW, _WIDE = 1, 2
@@ -358,8 +360,8 @@ def start_events(call: Call) -> Stream:
 
 # The open stream of a watch session: a connection that gets the events of the session's topics.
 #
-# The session outlives it. What the stream handed to its connection is noted in the session's cursors, so the next
-# stream goes on from there, or from an earlier place that its client names.
+# The session outlives it. The session's cursors record what was handed to the connection, so the next stream continues
+# from there, or from an earlier place that its client names.
 
 RETRY_AFTER_STOP_MS = 2_000
 # An enum's members are looked up by its class, which takes longer than to compare them.

@@ -66,8 +66,8 @@ from topics.system.fair_scheduler import Task, in_slices
 from topics.wire.json_array_reader import LARGE_BYTES, find_array
 from topics_protocol.websocket_frames import Ping, Position, RequestId, Subscribe, Unsubscribe
 
-# Request batching of publishes. Publishes of one record that one socket sent together for one topic are a run, and runs
-# of one tick share a block in the log, whoever sent them. A run is taken, kept and answered as one, so that most of
+# Request batching of publishes. Publishes of one record that one socket sent together for one topic are a run, and the
+# runs of all sockets in one tick share a block in the log. A run is taken, kept and answered as one, so that most of
 # what a publish costs is paid once for all of it. A lone publish is a run of one.
 
 _log = logging.getLogger(__name__)

@@ -63,8 +63,8 @@ from topics.streams.streams import Streams
 #     W/"slice:<start>:<next>:key=<key>:fmt=<json or raw>:filter=<filter>"    as the protocol has it
 #     W/"slice:<start>:<next>:key=<key>:fmt=<json or raw>:filter=<filter>:v2:r=<what is left>:c"
 #
-# Entries never change, so the places where a slice begins and ends say all about it, for as long as every entry between
-# them is there and shown as it was written. Once some are gone the tag says what is left. A count of removals would not
+# Entries never change, so the start and the end of a slice identify its content while every entry between them exists
+# and is shown as written. Once entries are removed, the tag contains the remaining ones. A count of removals would not
 # do: a crash may take back a delete of a class that does not sync, and the next delete would be given its number. The
 # remaining records are therefore identified by a digest, which needs no memory and is right after any restart. So is
 # what a filter found, always: another search description finds other entries by the same words.

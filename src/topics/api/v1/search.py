@@ -51,8 +51,8 @@ from topics.system.fair_scheduler import Task
 
 # `POST /v1/_search`: one query over several streams, their hits in one order.
 #
-# Each stream is asked for a page of its own, a few at a time, and the first of all their hits are the answer. Where a
-# page goes on is told stream by stream.
+# Each stream returns one page, a few streams at a time, and the first of all their hits are the answer. Where a page
+# goes on is told stream by stream.
 
 MAX_PATTERNS = 16
 MAX_STREAMS = 64

@@ -25,10 +25,10 @@ from topics.streams.stream_state import contract_of, read_offset
 
 # The declared fields of hits, read out of stored text.
 #
-# A hit shows a few members of its entry. So the fields of a description are compiled to a type of their own, and
-# reading an entry as one makes nothing of its other members and no dictionary. Values that such a type cannot express
-# are read in the general way (`topics.search.query.field_values.declared_fields`): a description that points to an
-# object and into it, or an entry that has something else where a pointer goes through an object. Both show the same.
+# A hit shows a few members of its entry. So the fields of a description are compiled to a type, and decoding an entry
+# as that type skips its other members and builds no dictionary. Values that such a type cannot express are read in the
+# general way (`topics.search.query.field_values.declared_fields`): a description that points to an object and into it,
+# or an entry that has something else where a pointer goes through an object. Both show the same.
 
 _KNOWN: Final = 256
 """Descriptions whose types are remembered."""

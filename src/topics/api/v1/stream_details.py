@@ -203,9 +203,9 @@ class _Waiting:
 
 # `_index_status`: which indexes a stream asks for, and how far they are.
 #
-# Which families there are follows from what the stream promises; how far each is,
-# `topics.search.service.index_file_cache` tells. Everything is about this stream alone and nothing moves by itself, so
-# that the resource changes only when it does.
+# The families follow from the stream's search contract; `topics.search.service.index_file_cache` reports their
+# progress. Everything is about this stream alone and nothing moves by itself, so that the resource changes only when it
+# does.
 
 
 def index_status(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
@@ -406,7 +406,7 @@ def storage_of(topic: Topic, coverage: IndexCoverage, store: SegmentStore, pendi
     near = [segment for segment in topic.segments if not segment.cold and segment.blocks is None]
     unwritten = sum([segment.text_bytes for segment in topic.segments if segment.blocks is not None])
     segments, local = _data_bytes(topic, cold), _data_bytes(topic, near)
-    # The index of a segment is an object, or a file, of its own.
+    # The index of a segment is a separate object or file.
     segment_indexes = store.index_bytes([SegmentKey(topic.id, one.first_seq, True) for one in cold])
     local += store.index_bytes([SegmentKey(topic.id, one.first_seq, False) for one in near])
     runs = {family: coverage.of(topic, family) for family in _INDEX_FAMILIES}

@@ -241,11 +241,11 @@ def _read(call: Call, kind: type[T]) -> T:
         raise InvalidRequestError.from_decode("body", error, call.exchange.body) from error
 
 
-# Calling webhooks. A call goes to an address that was checked, follows nothing, and reads little.
+# Calling webhooks. A call goes to a checked address, follows no redirects, and reads a bounded answer.
 #
-# Every call has a client, and so a connection, of its own. A client keeps connections by address and cookies by
-# address, and many hosts share one address: the connection that proved to be one of them would carry calls for the
-# others, whose certificates nobody had looked at. Receivers are called once a lease, so there is little to save.
+# Every call uses a new client, and so a new connection. A client pools connections and cookies by address, and many
+# hosts share one address: a connection authenticated for one host would carry calls for the others, whose certificates
+# were never checked. Receivers are called once a lease, so pooling would save little.
 
 _TIMEOUT_S = 10.0
 _ANSWER_BYTES_MAX = 64 * 1024

@@ -21,8 +21,8 @@ from topics.http.messages import UNREAD_HEAD, Headers, RequestHead
 #     |--------------------- front ----------------------------|   |------------- back -------------------|
 #
 # A request that comes whole, while nothing else is under way on its connection, and whose head is cached, needs no
-# parser: the same bytes mean the same head. The length need not be parsed either: how many bytes came says what it must
-# be, in its usual spelling, and the request has to begin with just that. This saves two thirds of the work of a small
+# parser: the same bytes mean the same head. The length is not parsed either: the number of received bytes determines
+# its usual spelling, and the request must begin with exactly that. This saves two thirds of the work of a small
 # request. Several requests in one piece, such as a worker's acknowledgement and its next append, are cut apart by their
 # lengths.
 #
@@ -173,7 +173,7 @@ class HeadCache:
 
     def are_admitted(self, application: Application) -> bool:
         """Asks the application about the last head, and remembers a yes for as long as it holds."""
-        # It is asked about another one that says the same: requests under way have this one, with what was found then.
+        # A copy with the same content is checked: requests in progress keep this one, with its earlier result.
         admission, head = application.admission, copy(self.head)
         try:
             verdict = application.admit(head)

@@ -224,7 +224,7 @@ def split_answer(payload: Sequence[bytes]) -> tuple[Fields, list[bytes]]:
 
 
 _UNCOUNTED_BYTES = 4 * 1024
-"""Of a body. What a connection holds uncounted stays what it is with HTTP/1.1, though it has a hundred at once."""
+"""Of a body. A connection may hold as much uncounted memory as with HTTP/1.1, although it has a hundred streams."""
 
 
 class Owner(Protocol):

@@ -13,7 +13,7 @@ bytes are kept. A message over the limit, without room in the budget, or without
 are given out with the error when its end has come, and the connection continues. Only a message that is longer by
 `refused_message_bytes` closes the connection (1009).
 
-Most messages are a short text in one frame. Those at the beginning of a piece, while the library stands between two
+Most messages are a short text in one frame. Such frames at the beginning of a piece, while the library is between two
 frames, are read here in a thirtieth of the time that the library takes (0.3 against 11 microseconds). Several of them
 may be taken together, and one that is cut off waits here for its rest. Everything else, and everything invalid, is left
 to the library.

@@ -6,8 +6,8 @@ The library's protocol reads frames and knows the closing handshake. This module
   the fair scheduler (`system.fair_scheduler`), and no more is read until it is done.
 - Backpressure: bytes are read in small pieces, and not at all while the peer does not read its output or the receiver
   asked for a pause. At most one piece that was read before waits.
-- A message is as long as a body may be, and counts in the budget of bodies while it is received. One that is refused
-  is reported to the receiver, and the connection continues.
+- A message is as long as a body may be, and counts in the budget of bodies while it is received. A refused message is
+  reported to the receiver, and the connection continues.
 - Output goes straight to the transport, as frames that are encoded once for all clients.
 - A peer that closes is answered after the receiver has finished what the peer sent before it.
 - There are no timers. The sweep of the HTTP server asks every connection what it waits for, and since when:
@@ -15,7 +15,7 @@ The library's protocol reads frames and knows the closing handshake. This module
 | the connection | timeout | then |
 |---|---|---|
 | is quiet | `ping_interval_s` | it is sent a ping |
-| stays quiet | `ping_timeout_s` | it is cut off: the peer is gone and did not say so |
+| stays quiet | `ping_timeout_s` | it is cut off: the peer disappeared without closing |
 | does not take its output | `write_idle_timeout_s` | it is cut off |
 | is closing | `linger_timeout_s` | it is cut off |
 """

@@ -90,7 +90,7 @@ class RemoteStore:
         try:
             self._ask(lambda: self._api.delete(self._client(0), name))
         except FileNotFoundError:
-            return  # Some stores say so, others do not.
+            return  # Some stores report this, others do not.
 
     def copy(self, source: str, target: str) -> None:
         self._ask(lambda: self._api.copy(self._client(_STEP_BYTES), source, target))
@@ -111,10 +111,10 @@ class RemoteStore:
         return client
 
     def _ask(self, call: Callable[[], T], missing: bool = True, taken: bool = False) -> T:
-        """Calls, and sorts what goes wrong into the two errors there are.
+        """Calls the store and maps failures to the two error types.
 
-        Without `missing` there is nothing that could be missing but the bucket. With `taken`, an object that is there
-        already is an error of its own.
+        Without `missing`, only the bucket can be missing. With `taken`, an object that exists already is a separate
+        error.
         """
         try:
             return call()
@@ -142,7 +142,7 @@ def _connect(url: str, call_s: float | None) -> "Client":
         "max_backoff": timedelta(milliseconds=BACKOFF_MS[1]),
         "base": 2,
     }
-    connect: Any = from_url  # Its types are one overload a cloud, and which one the URL says.
+    connect: Any = from_url  # Its types have one overload for each cloud; the URL selects one.
     client: Client = connect(
         url,
         # An endpoint without TLS is only asked where the operator named it.

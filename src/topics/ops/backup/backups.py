@@ -56,7 +56,7 @@ def info_of(manifest: Manifest) -> BackupInfo:
 # Numbers of snapshots and segments mean something within one history only. A folder that was copied, put back to an
 # older state or restored has another future than the one its backups know; built upon them, a backup would mix the two.
 # So the file is compared with the place before each backup: unless the newest one there is `LAST` or `NEXT`, the folder
-# begins a lineage of its own. It is no part of a backup, so a restored folder has none.
+# begins a new lineage. The file is not backed up, so a restored folder has none.
 
 _BYTES = 8
 
@@ -301,7 +301,7 @@ class Backups:
         try:
             self._remove_old(copier, manifest)
         except (OSError, BackupDamaged) as error:
-            # What is left over is so little that the next one, which tries again, is early enough.
+            # The remainder is small enough to be left to the next backup, which tries again.
             _log.warning("backup cleanup failed", extra={"error": str(error)})
 
     def _remove_old(self, copier: Copier, manifest: Manifest) -> None:

@@ -230,7 +230,7 @@ class Shipping:
         if base.run == base.number:
             self._stream, self._failed = Stream(place, base), []
             for made in stream.on_their_way if stream is not None else ():
-                # What they were to have is in the backup, or behind it, where the first object has it.
+                # Their contents are in the backup, or after it in the first object.
                 self._acks.retake(made.acks)
             self.broken, self.error, self._acks.failure = False, None, None
         elif stream is None or stream.run != base.run or self.broken:

@@ -34,8 +34,8 @@ from topics.system.entropy import Entropy
 # The two halves of a repair that a crash must not come between: everything is prepared aside, then put into place.
 #
 # Before the repaired state counts, no file of the folder is changed: new segments are written below `repair/`. A plan
-# beside them says which snapshot will make the repair count and which files go out of use then. Once that snapshot is
-# there, what is left to do is renames, and the plan tells whoever comes after a crash to finish them:
+# beside them names the snapshot that makes the repair effective and the files that become unused then. Once that
+# snapshot exists, only renames remain, and after a crash the next run finishes them from the plan:
 #
 # 1. the files that were damaged move to `damaged-<number>/`, which keeps them for ever, and with them `report.json`;
 # 2. the prepared segments take their places;

@@ -49,10 +49,10 @@ from topics.transactions.transaction_frames import decode_begun, decode_committe
 # Guesses at the contents of damaged frames, so that a loss can be reported with its topic and its seqs.
 #
 # Nothing here is proven: one byte is wrong and nobody knows which. Two things make a guess worth having. The frames
-# must fill the damaged place exactly, with consecutive lsns; and what says APPEND or ARRIVAL must have the inner
-# lengths of one, what says FORWARD those of a forward, and nothing else may have any of them, because one wrong byte
-# can break the one or the other but never make both agree. Whether the topic and the seqs are believed is decided by
-# who knows the topics (`ops.verify.log_check`).
+# must fill the damaged place exactly, with consecutive lsns; and a frame marked APPEND or ARRIVAL must have the inner
+# lengths of one, a FORWARD those of a forward, and no other frame may have any of them, because one wrong byte can
+# break the one or the other but never make both agree. Whether the topic and the seqs are believed is decided by who
+# knows the topics (`ops.verify.log_check`).
 
 _HEADER = Struct("<4sIQQQB7x")
 _RECORD_BYTES_MIN = ROW_BYTES + len(b'{"$seq":1,"$ts":1,"data":0}')
@@ -158,8 +158,8 @@ def _read_forward(body: memoryview, topic_id: int) -> DamagedFrame | None:
 
 # Walking a shard's log to its end over any damage, for those who look for damage and those who mend it.
 #
-# The verdicts are those of `log.replay`; only here the walk goes on behind a damaged place with the next valid frame,
-# and says how much is missing between the two.
+# The verdicts are those of `log.replay`; but here the walk continues after a damaged place with the next valid frame
+# and reports how much is missing between the two.
 
 _BATCH_RECORDS_MAX = 10_000
 _FILE_BYTES = 64 * 1024 * 1024
@@ -313,9 +313,9 @@ def _records_in_frames(first_lsn: int, next_lsn: int | None) -> int:
 
 # Attribution of damaged records to topics: exactly, where that can be proven, or not at all.
 #
-# A damaged frame's own word for its topic is not enough, since the damaged byte may be in just that word. But a block
-# also says its first seq and where its text begins in the topic's running coordinate, and both must continue the topic.
-# When exactly one topic of the shard fits, and it is the one that the frame names, one wrong byte cannot have led here.
+# The topic id of a damaged frame is not sufficient, since the damaged byte may be in that id. But a block also contains
+# its first seq and the start of its text in the topic's running coordinate, and both must continue the topic. When
+# exactly one topic of the shard fits, and it is the one that the frame names, one wrong byte cannot have led here.
 
 
 class TopicEnd(Protocol):

@@ -253,7 +253,7 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 #
 #     {"resourceSpans": [{"resource": R, "scopeSpans": [{"scope": S, "spans": [{...}, {...}]}]}]}
 #
-# Each span becomes a text of its own, with its resource and its scope behind its own members. Nothing but the brackets
+# Each span becomes a separate text, with its resource and its scope after its own members. Nothing but the brackets
 # around spans is parsed here, so this is quick, and what is in a span is looked at with all others, in portions.
 
 _MARK = b'"resourceSpans"'

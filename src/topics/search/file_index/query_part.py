@@ -27,8 +27,8 @@ from topics.search.query.sort import Place, Sort
 # Result cache: results of searches in index files.
 #
 # An index file never changes, so what a search finds in it follows from the search and from the rows that it is asked
-# of. Unindexed and removed entries are not part of that: whoever asks looks at the one anew each time, and does not ask
-# here where the other says that rows are gone. So nothing here is ever out of date, however much is appended meanwhile.
+# of. Unindexed and removed entries are excluded: the caller scans unindexed entries each time, and does not use this
+# cache for a file with removed rows. So nothing here is ever out of date, however much is appended meanwhile.
 
 BYTES_MAX: Final = 10_000_000
 """Size of the cache. All entries are dropped when it is exceeded: frequent searches soon return. When it is more all is

@@ -134,10 +134,10 @@ def texts_behind(parts: Sequence[tuple[TextArray, TextArray]]) -> tuple[TextArra
     return np.concatenate([raw for raw, _ in parts]), narrow(np.concatenate(ends))
 
 
-# States in an index file: entries that are summaries already, and what groups came to that is no number of 64 bits.
+# States in an index file: entries that are already summaries, and group results that do not fit a 64-bit number.
 #
-# A state is JSON: of a count the number, of a summary `[count, sum, least, greatest, histogram | null]`. Integers have
-# no end in Python and none in JSON, so they come back as they were; a sum that is no number is not stored at all.
+# A state is JSON: of a count the number, of a summary `[count, sum, least, greatest, histogram | null]`. Integers are
+# unbounded in Python and in JSON, so they are stored exactly; a sum that is NaN is not stored.
 
 _encode = msgspec.json.Encoder().encode
 _decode_summary = msgspec.json.Decoder(Summed).decode

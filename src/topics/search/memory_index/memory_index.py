@@ -161,7 +161,7 @@ def _steps(times: Numbers, rows: Numbers, ask: Aggregation) -> tuple[Callable[[N
         return lambda codes: np.full(len(codes), ask.from_ms), Axis(np.zeros(len(rows), np.int64), 1)
     steps = times.take(rows) // interval
     codes, size, value_of = _coded(steps)
-    # The first bucket of all begins before what 64 bits can say.
+    # The first bucket of all begins before the range of 64 bits.
     lowest = FIRST // interval
 
     def begin(found: Numbers) -> Numbers:
@@ -222,7 +222,7 @@ def _measure(
     return Counts(np.bincount(groups[chosen], minlength=size))
 
 
-# Some rows of columns that grow, one behind the other, as columns of their own.
+# Selected rows of growing columns, one after the other, as separate columns.
 
 
 class Window(Mapping[str, Column]):

@@ -65,7 +65,7 @@ class MaskEvaluator:
         self._places: dict[tuple[str, int], NDArray[Any]] = {}
 
     def mask(self, predicate: Predicate) -> Mask:
-        # By what it says: a query may say the same hundreds of times.
+        # Keyed by content: a query may repeat a condition hundreds of times.
         known = self._known.get(predicate)
         if known is None:
             known = self._known[predicate] = self.look(predicate)

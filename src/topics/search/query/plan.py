@@ -26,8 +26,8 @@ from topics.search.query.sort import OFFSET, Hit, Place, Sort, parse_sort
 # Parts: what a query is asked of. The tail, a sealed segment, an index over many of them: each answers the same way.
 #
 # A part holds the entries of a range of numbers and of no other. It answers from an index or by a scan, and both give
-# the same rows; which one changes what it costs. A part that runs out of its budget says how many entries it did not
-# look at, never too few.
+# the same rows; which one changes what it costs. A part that exhausts its budget reports how many entries it did not
+# examine, never too few.
 
 PartKind = Literal["tail", "segment", "index"]
 """How an answer is accounted for: entries that were never sealed, a sealed range that is scanned, an index."""

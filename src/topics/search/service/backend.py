@@ -28,27 +28,27 @@ from topics.search.worker.messages import Answer, Head, Messages, Piece, Questio
 from topics.search.worker.search_worker import MapFile, map_file
 from topics.wire.record_slicing import View, end_that_fits
 
-# When answers of the search process are handed on: one in each turn of the loop, and behind who waits for a commit.
+# Scheduling of search answers: one in each turn of the loop, after clients that wait for a commit.
 #
-# To show what was found takes a while, and whoever wants something else must not wait for all that was found at the
-# same time. Nor must a commit. The thread that writes it needs the interpreter a few times, each for a moment, and a
-# loop that is busy showing answers lets it have that late: appends would take several times as long for as long as
-# people search. So while something is on its way to the disk an answer waits, until that was answered, and for a few
-# milliseconds at most: when they are over, those that came meanwhile have waited as well. A step of a query that has
-# nothing to show yet takes no time to speak of, and waits for nobody: a long query has hundreds of them.
+# Rendering hits takes a while, and other requests must not wait for all answers that arrive at the same time. Nor must
+# a commit. The commit thread needs the interpreter a few times, each for a moment, and a loop that is busy rendering
+# answers grants it late: appends would take several times as long during searches. So while a write to the disk is in
+# progress, an answer waits until it is acknowledged, and for a few milliseconds at most: afterwards the answers that
+# arrived meanwhile have waited as well. A step of a query without hits to render takes almost no time and does not
+# wait: a long query has hundreds of them.
 #
-# Nor is it enough that an append goes first. Where clients search as fast as they are answered, server, searching
-# process and clients have every core busy, and whoever is woken up for an append waits for one. So as long as somebody
-# appends, and several search, the loop rests behind an answer, and with it those who ask. When many are in line several
-# are handed on between two rests: the longer the line is, the less of the time is rest. Who reads by key or through a
-# filter is told places and no more, which takes little, and is no reason to rest.
+# Priority for appends is not sufficient. When clients search as fast as they are answered, the server, the search
+# process and the clients keep every core busy, and a client that is woken up for an append waits for a core. So while
+# clients append and several search, the loop rests after an answer, which slows the searching clients. With many
+# answers in line, several are handed on between two rests: the longer the line, the smaller the share of rest. Reads by
+# key or through a filter receive only positions, which takes little time, and need no rest.
 
 PATIENCE_S = 0.003
-"""How long the next answer waits for commits; most of them take a tenth of it."""
+"""The longest wait of the next answer for commits; most commits take a tenth of it."""
 REST_S = 0.002
-"""How long the next answer waits behind one, as long as others append."""
+"""The pause after an answer while clients append."""
 _RESTS = 8
-"""For so many an answer waits in a line that stays as long as it is."""
+"""The number of rests before an answer in a line of constant length."""
 _APPENDING_S = 0.05
 """A caller that got a commit within this time is expected to append again."""
 
@@ -64,15 +64,15 @@ class AnswerTurns:
         self._is_asked = is_asked
         self._line: deque[tuple[ResultDone, Result | SearchUnavailableError]] = deque()
         self._due = False
-        """Whether a turn is on its way, or waits for commits."""
+        """Whether a turn is scheduled or waits for commits."""
         self._patience: asyncio.TimerHandle | None = None
-        """Ends the waiting for commits; None while there is none."""
+        """The timer that ends the wait for commits, if there is one."""
         self._waited = 0
-        """How many of those that are first in line have waited long enough."""
+        """The number of answers at the front of the line that have waited long enough."""
         self._commits = self._commits_seen = 0
         self._appending_until = 0.0
         self._left = 1
-        """How many more are handed on before the next rest."""
+        """The number of answers to hand on before the next rest."""
 
     def add(self, answers: list[tuple[ResultDone, Result | SearchUnavailableError]]) -> None:
         """Answers that came together, and who gets each."""

@@ -247,7 +247,7 @@ class IndexFeed:
     def weigh(self, index: FedIndex, memory_bytes: int) -> None:
         """Notes what an index takes."""
         if self._indexes.get(index.topic.id) is not index:
-            # A query was slower than whoever dropped its index.
+            # The index was dropped during a slow query.
             return
         index.weigh(memory_bytes)
         self._make_room(index)
@@ -277,12 +277,12 @@ class IndexFeed:
         return self._counts.memory_bytes
 
 
-# Indexes that are filled as entries come, so that a search finds them filled.
+# Background indexing: indexes are filled as entries arrive, before a search needs them.
 #
-# A stream that can be searched is noted when a block of it is published, whoever wrote it: appends of either protocol,
-# routers, transactions. A moment later what is new goes into its index, one stream after the other, and never more than
-# there is memory for: a stream that nobody searches takes no index away from one that somebody does. Answers do not
-# depend on it; a search brings itself what is missing.
+# A searchable stream is noted when a block of it is published, by appends of either protocol, routers or transactions.
+# Shortly after, its new entries are indexed, one stream after the other, within the memory budget: a stream without
+# searches never evicts the index of a searched one. Answers do not depend on it; a search indexes missing entries
+# itself.
 
 LINGER_S = 0.01
 """Entries that come within this time are filled together."""

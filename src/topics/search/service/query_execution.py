@@ -401,7 +401,7 @@ def _ask_memory_index(progress: _Progress) -> Steps[Result | None]:
 
 def _open_question(progress: _Progress, span: SeqSpan, stays: bool) -> Steps[Result | None]:
     """Begins the question: a range of the memory index, and in the same message the index files that come next."""
-    # Where entries were removed it takes a while to tell which, and the memory index often has enough.
+    # Finding the removed entries takes a while, and the memory index often has enough hits.
     is_quick = span.first > span.last or not has_removed(progress.topic)
     parts = progress.take_near() if stays and is_quick else []
     removed, index = progress.removed(_around(span, parts)), progress.index.index

@@ -49,11 +49,11 @@ from topics.streams.stream_state import Position, stream_of
 from topics.system.clock import SystemClock
 from topics.wire.record_slicing import View, data_span
 
-# Entries that hits showed, for the next search that finds them.
+# Cache of rendered hits.
 #
-# Clients ask the same again and again, and other queries for the newest entries have the same hits. An entry never
-# changes, so its text is the same for as long as its stream is described alike, and so is what is shown of it. Whether
-# the entry is still there is no part of that: whoever has a hit finds that out each time.
+# Clients repeat queries, and different queries for the newest entries share hits. An entry never changes, so its
+# rendered text is valid while the stream's description is unchanged. The cache does not record whether the entry still
+# exists: the caller checks that for each hit.
 
 BYTES_MAX: Final = 8 * 1024 * 1024
 """Size of the cache over all streams. All entries are dropped when it is exceeded: frequent ones soon return. When it

@@ -379,10 +379,9 @@ def filter_records(head: Filter, body: memoryview) -> Result:
     return Result(seqs=tuple(seqs), scanned_bytes=scanned)
 
 
-# Where in an index file the next entries are that a read wants: those of a routing key, those that a filter lets
-# through, or both.
+# Positions in an index file of the next entries for a read by routing key, by filter, or both.
 #
-# It may tell of entries that are gone by now: whoever reads them there finds out. It never leaves one out.
+# It may include entries that were removed since, which the reader detects. It never omits one.
 
 
 def seek(index_file: IndexFile, held: HeldIndex | None, head: Seek, budget: Budget) -> Result:

@@ -194,9 +194,9 @@ class MissingFiles(msgspec.Struct, frozen=True):
     """Live files that are gone from the archive."""
 
     rebuilt: list[str]
-    """Those whose records the log has: they are copied again."""
+    """Files whose records the log still has: they are copied again."""
     lost: list[str]
-    """Those with records that the log no longer has. They stay in the ledger, so that they can be put back."""
+    """Files with records that the log no longer has. They stay in the ledger, so that they can be put back."""
     events: list[Event]
 
     def __str__(self) -> str:
@@ -215,7 +215,7 @@ class MissingFiles(msgspec.Struct, frozen=True):
 def missing_files(
     paths: Iterable[str], state: ArchiveState, topics: Mapping[int, CatalogTopic], give_up: bool = False
 ) -> MissingFiles:
-    """What becomes of missing files. With `give_up` the archive also forgets those that the log cannot rebuild."""
+    """The action for each missing file. With `give_up` the archive also forgets files that the log cannot rebuild."""
     rebuilt: list[str] = []
     lost: list[str] = []
     again: dict[int, list[SeqRange]] = {}

@@ -28,7 +28,7 @@ from topics_protocol.config import DEFAULT_URL
 #
 # and a user may leave the epoch out, or write `"earliest"`, `"latest"` or a bare number for a topic.
 #
-# A stream writes the offsets of all topics with every micro-batch. Those of more than `PLAIN_MAX` topics are packed
+# A stream writes the offsets of all topics with every micro-batch. Offsets of more than `PLAIN_MAX` topics are packed
 # into one string, a fifth as long:
 #
 #     {"packed": base64 of zlib of the JSON of [names in order, differences of the epochs, seqs]}
@@ -98,7 +98,8 @@ def to_checkpoint(offsets: Offsets) -> dict[str, Any]:
 
 
 def from_checkpoint(written: Mapping[str, Any]) -> Offsets:
-    """The offsets of a checkpoint, in either form. A topic may be named `packed`: its offset is no string."""
+    """Decodes the offsets of a checkpoint, in either form. A topic may be named `packed`: its offset is never a
+    string."""
     word = written.get(_PACKED)
     if not isinstance(word, str):
         return dict(written)

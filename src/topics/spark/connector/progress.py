@@ -83,7 +83,7 @@ class ConsumerCommits:
         moved = sorted(topic for topic, to in offsets.items() if self._committed.get(topic) != to)
         if not moved:
             return
-        # Those behind the last one first, so that each topic has its turn.
+        # Topics after the last one come first, so that each topic has its turn.
         place = bisect_right(moved, self._last)
         moved = [*moved[place:], *moved[:place]][:_COMMITS_MAX]
         url = self._access.http

@@ -135,7 +135,7 @@ def _members(text: str) -> list[tuple[str, str]]:
     try:
         members = _decode_members(text)
     except msgspec.ValidationError:
-        return []  # Headers that are no object have no members.
+        return []  # Headers that are not an object have no members.
     return [
         (name, value if isinstance(value := msgspec.json.decode(raw), str) else str(bytes(raw), "utf-8"))
         for name, raw in members.items()

@@ -10,7 +10,7 @@ reader sees anything, and after it all records are visible, in all topics.
 | `write` | `writeId`, or a new one for each `save()` | 0 | one for each `save()` |
 
 A repeated batch may have other partitions or rows. If it was not committed, its staged records replace the earlier
-ones. If it was, the server says so and nothing changes.
+ones. If it was, the server reports it and nothing changes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -115,7 +115,7 @@ def _written_messages(messages: Sequence[WriterCommitMessage | None]) -> list[Wr
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
-    """`df.write`: a second `save()` is another write, unless `writeId` says otherwise."""
+    """`df.write`: a second `save()` is a separate write, unless both have the same `writeId`."""
 
     advice = (
         "a DataFrame is written as one transaction. Raise TOPICS_MAX_TRANSACTION_BYTES or its companions, or write it "

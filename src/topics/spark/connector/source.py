@@ -311,7 +311,8 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_checkpoint(limited(begin, forward, rows))
 
     def _waits(self, behind: int) -> bool:
-        """Whether a micro-batch waits for more records. One that is to read what is there when it starts never does."""
+        """Whether a micro-batch waits for more records. A query that reads only the records present at its start never
+        waits."""
         options, now = self._options, self._clock.monotonic()
         if self._target is not None or not 0 < behind < options.min_records:
             self._waits_since = None

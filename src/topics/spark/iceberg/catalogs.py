@@ -170,7 +170,7 @@ class CatalogPointer:
             raise TableDamagedError(f"{self._name} in the catalog {self._catalog.name}: {error}") from error
 
     def drop(self) -> None:
-        # Not asked for before: a catalog reads the metadata file to say whether a table exists, and it may be lost. The
+        # Existence is not checked first: a catalog reads the metadata file for that, and the file may be lost. The
         # files belong to the archive and must not be purged with the table.
         with contextlib.suppress(NoSuchTableError, NoSuchNamespaceError):
             self._catalog.drop_table(self._name)

@@ -435,7 +435,7 @@ def _add_topics(file: ArchiveFile, lower: dict[int, bytes], upper: dict[int, byt
 
 
 def delete_entry(desired: TableFile, path: str, rows: int, size: int, shape: Shape) -> DataFile:
-    """The entry of a position delete file. Equal path bounds say that it applies to one data file."""
+    """The entry of a position delete file. Equal path bounds mean that it applies to one data file."""
     bounds = {PATH_ID: desired.path.encode()}
     return _entry(DataFileContent.POSITION_DELETES, path, desired, rows, size, bounds, dict(bounds), None, shape)
 

@@ -304,7 +304,7 @@ class ArchiveTable:
         return found
 
     def _lost_of(self, files: Mapping[str, int]) -> list[tuple[str, str]]:
-        """The files that are lost or have another length than the table says, and what is wrong."""
+        """The files that are lost or differ in length from the table's metadata, each with its problem."""
         found = in_parallel(lambda path: (path, problem_of(self._fs, path, files[path])), list(files), self._root)
         return [(path, problem) for path, problem in found if problem is not None]
 

@@ -20,7 +20,8 @@ from topics.spark.segment_reader import SEQ_MAX, SegmentRef, has_elapsed
 # Erasure: an index file with deleted entries is rewritten before a deadline.
 #
 # The catalog counts the deleted entries of a range, and the count is stored for a file when it is built. The count only
-# grows, so a greater one says that entries were deleted since; it is never late, and may trigger once too often.
+# grows, so a greater count means that entries were deleted since; the check is never late and may trigger once too
+# often.
 
 PIECE_BYTES = 64 << 20
 """The text bytes of one rewritten index file; merges join them again."""

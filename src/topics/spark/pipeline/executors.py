@@ -212,8 +212,8 @@ def _partitions_of_a_range(spark: "SparkSession") -> int:
 
 # Result channel: outcomes of tasks reach the driver while their job runs.
 #
-# A job returns its rows when its last task has ended. What a task added to an accumulator reaches the driver as soon as
-# that task has succeeded, exactly once for each task of an action, whatever was retried. So a round that is one job is
+# A job returns its rows when its last task has ended. An update of an accumulator reaches the driver as soon as its
+# task has succeeded, exactly once for each task of an action, even after retries. So a round that is one job is
 # published in parts.
 
 Result = tuple[int, int, bytes]

@@ -1,7 +1,8 @@
 """Job of a round: yields its outcomes in parts of about one commit each, and bisects a job that failed.
 
-Outcomes arrive as tasks end. Those of segments are published in the order of their pieces, so that a topic grows in
-seq order; those of chores at once. A kill loses what is not published yet: about `commit_bytes`, and running tasks.
+Outcomes arrive as tasks end. Outcomes of segments are published in the order of their pieces, so that a topic grows in
+seq order; outcomes of chores are published immediately. A kill loses what is not published yet: about `commit_bytes`,
+and running tasks.
 """
 
 from collections import deque

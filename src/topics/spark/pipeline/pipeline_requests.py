@@ -4,9 +4,9 @@
     pipeline/paused.json                   JSON with a checksum: a `Pause`; there while the server's pipeline is paused
 
 A request is a file, so that it waits for a process that is busy, for one that is started later, and across restarts.
-Whoever runs the pipeline takes the waiting requests between two rounds, does them in rounds of a pipeline of their own,
-and removes the files once such a round finds nothing more to do. A process that is killed before that leaves them to
-the next one; every request may be done twice.
+The process that runs the pipeline takes the waiting requests between two rounds, runs them in rounds of a separate
+pipeline, and removes the files once such a round finds nothing more to do. A process that is killed before that leaves
+them to the next one; every request may be done twice.
 """
 
 import logging
@@ -78,7 +78,7 @@ class RequestQueue:
         return {name: request for name, request in sorted(self._read.items()) if request is not None}
 
     def remove_unreadable(self) -> None:
-        """Removes damaged files, as nobody can tell what they ask. For the process that has the lock."""
+        """Removes damaged files: their request cannot be read. For the process that has the lock."""
         self.waiting()
         damaged = [name for name, request in self._read.items() if request is None]
         for name in damaged:

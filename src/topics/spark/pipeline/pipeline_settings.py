@@ -208,7 +208,8 @@ def _as_text(value: object) -> str:
     return "not set" if value is None else repr(value)
 
 
-# Archives of earlier versions have no record. What their files show must agree with the first run that records.
+# Archives of earlier versions have no record. The settings evident from their files must agree with the first run that
+# records.
 
 
 def _check_unrecorded(fs: FileSystem, settings: Settings, given: Collection[str], reconfigure: Collection[str]) -> None:

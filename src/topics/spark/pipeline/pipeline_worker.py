@@ -7,7 +7,7 @@ It exits when its standard input is closed, so that it never outlives its server
 | exit code | meaning |
 |---|---|
 | 0 | there is nothing to do |
-| 1 | a round failed; the log says why |
+| 1 | a round failed; the log has the reason |
 | 2 | a setting is wrong, or differs from the one that is recorded with the data |
 | 3 | another process has the pipeline |
 """
@@ -206,7 +206,7 @@ def check_tracked(fs: FileSystem, layout: Layout) -> None:
     """Raises UntrackedError beside a server that does not keep deletes: the archive would go on showing those records.
 
     Without a server nothing is deleted, and the next server keeps deletes because it finds an acknowledgement. The
-    catalog cannot tell: until the first checkpoint of a server it is the one of the server before.
+    catalog is not evidence of a server: until the first checkpoint of a server it is that of the previous server.
     """
     DeleteAcks(fs, layout).begin()
     try:
@@ -292,9 +292,9 @@ class RequestWorker:
         self._queue = RequestQueue(fs, layout)
 
     def run(self) -> Pipeline | None:
-        """Does the requests that wait now, and returns the pipeline to continue with; None where none waits.
+        """Runs the waiting requests and returns the pipeline to continue with; None if no request waits.
 
-        What is asked meanwhile is done by the next call.
+        Requests that arrive meanwhile are handled by the next call.
         """
         self._queue.remove_unreadable()
         waiting = self._queue.waiting()

@@ -221,7 +221,8 @@ def remote_folder(files: FileSystem, root: str, url: str, transfer: str) -> Remo
 
 
 def discard(files: FileSystem, transfer: str, paths: Sequence[str]) -> None:
-    """Removes files that tasks have sent and that nobody needs. What cannot be removed is left to `clear`."""
+    """Removes files that tasks have sent and that are no longer needed. Files that cannot be removed are left to
+    `clear`."""
     with contextlib.suppress(OSError):
         for path in paths:
             files.remove(f"{transfer}/{path}")

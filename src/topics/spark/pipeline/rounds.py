@@ -180,7 +180,7 @@ class ShortError(TopicsError):
 
 
 class WorkerPlaceError(TopicsError):
-    """A worker does not see the folders of the driver under the same paths. What it would write would be lost."""
+    """A worker does not see the folders of the driver under the same paths. Its output would be lost."""
 
 
 class Executor(Protocol):

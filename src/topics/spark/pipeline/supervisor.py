@@ -96,7 +96,7 @@ class Supervisor:
 
     @property
     def progress(self) -> RunProgress | None:
-        """The current run, or the last one, whoever started it."""
+        """The current run, or the last one, regardless of which process started it."""
         found = self._watch_files.progress
         if found is None or found.ended_ms is not None or self.state == "running":
             return found

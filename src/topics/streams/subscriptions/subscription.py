@@ -96,7 +96,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def _tokens(pattern: str) -> list[str]:
-    # More stars in a row say no more than two.
+    # More than two stars in a row are equivalent to two.
     return _TOKEN.findall(re.sub(r"\*{3,}", "**", pattern))
 
 

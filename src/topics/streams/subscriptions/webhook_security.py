@@ -115,7 +115,7 @@ class Signer:
     def __init__(self, seed: bytes) -> None:
         self._private = Ed25519PrivateKey.from_private_bytes(seed)
         self._public = self._private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-        # Another one than the key that signs, so that nothing said of the one tells anything of the other.
+        # Separate from the signing key, so that knowledge of one reveals nothing about the other.
         self._secret = hashlib.sha256(b"topics claims" + seed).digest()
         self.key_id = "ds_" + hashlib.sha256(self._public).hexdigest()[:16]
 

@@ -128,8 +128,8 @@ class SystemStream:
 #      "content_type": "application/json", "profile": "generic", "schema_version": 0, "contract": null,
 #      "closed": false, "next_offset": "0", "expires_at": null, "forked_from": null}
 #
-# The event says what happened; everything behind it is how the stream stands after it, so the last entry of a stream is
-# all that anyone needs, and one that comes twice says the same. The key of an entry is the name of its stream.
+# The event names the change; the other members describe the stream after it, so the last entry of a stream is
+# sufficient, and a repeated entry is harmless. The key of an entry is the name of its stream.
 
 EventName = Literal["created", "schema", "profile", "closed", "deleted"]
 EVENTS: Final[tuple[EventName, ...]] = ("created", "schema", "profile", "closed", "deleted")
@@ -219,14 +219,14 @@ def record_of(event: dict[str, Any]) -> Record:
     return Record(encode(event), tag=event["stream"])
 
 
-# Compares `__registry__` with the streams there are, and tells what it does not say.
+# Compares `__registry__` with the existing streams and appends missing entries.
 #
-# The last entry of each stream in the log is how a reader of the log believes it to stand. Where that differs, an entry
-# is missing: it is told now, late and in the words of today. A stream that is older than the log, or than the oldest
-# creation that its cap has left in it, counts as told; which of two is older their epochs say, and no clock.
+# The last entry of each stream is the state that a reader of the log assumes. If it differs from the stream, an entry
+# is missing and is appended now, late, with the current state. A stream older than the log, or than the oldest creation
+# that its cap has left in it, counts as reported; age is compared by epoch, not by clock.
 #
-# It goes by short steps with a pause behind each, since a request that finds one on its way waits for its end, and this
-# is in no hurry. What happens meanwhile is told as it happens, and whatever it happens to is left out here.
+# It runs in short steps with a pause after each, since a request that meets a running step waits for its end. Changes
+# during the run are reported as they happen, and their streams are skipped here.
 
 STEP = 100
 """Streams that are looked at in one step: about a millisecond, as the other steps are."""
