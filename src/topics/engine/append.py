@@ -1,4 +1,4 @@
-"""Appends: decides whether a batch or a group of requests is accepted, gives out seqs, and hands the block to the write
+"""Appends: decides whether a batch or a group of requests is accepted, assigns seqs, and passes the block to the write
 path. Requests of one tick are coalesced first (`engine.coalesce`)."""
 
 from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ class FrameExtension(Protocol):
         ...
 
     def prefix(self, topic: Topic) -> bytes:
-        """The bytes of the frame before the block. If it creates a new topic they also give it its name and number."""
+        """The bytes of the frame before the block. If it creates a topic, they include its name and id."""
         ...
 
     def applied(self, topic: Topic) -> None:
@@ -74,7 +74,7 @@ class Append(LogOperation):
         self, core: EngineCore, topic: Topic, block: Block, created: bool, done: AppendDone,
         extension: FrameExtension | None, callers: int,
     ) -> None:  # fmt: skip
-        # Every field at once instead of through two constructors: this is made for each append there is.
+        # All fields are set here instead of through two constructors: one object is created for each append.
         self.path = core.path
         self.topic = topic
         self.block = block
@@ -88,7 +88,8 @@ class Append(LogOperation):
         self.ready_at = 0
         """For delayed jobs: when they can be claimed."""
         self.followers: list[Callable[[TopicsError | None], None]] | None = None
-        """Duplicates: requests with a key of this append that came before it was committed; told whether it failed."""
+        """Duplicates: callbacks of requests with the same key that arrived before the commit; called with the error, if
+        any."""
 
     def apply(self, timing: CommitTiming) -> None:
         core, topic, block = self._core, self.topic, self.block
@@ -97,7 +98,7 @@ class Append(LogOperation):
         if not topic.rules.created:
             core.add_topic(topic)
         if self.ready_at:
-            # First: what is published may wake a worker on the spot.
+            # First, because publishing may wake a worker immediately.
             core.jobs_delayed.emit(topic, first, last, self.ready_at)
         self.publish()
         if self._extension is not None:
@@ -131,7 +132,7 @@ class SealingState(Protocol):
     """The writer of segments (`engine.sealing`)."""
 
     failures: int
-    """How often in a row that has failed; while it fails, memory fills up."""
+    """The number of consecutive failures; while sealing fails, memory fills up."""
 
 
 class AdmissionState(Protocol):
@@ -160,13 +161,13 @@ class Appender:
     def append_requests(
         self, name: str, requests: Sequence[object], source: AppendSource, streams: bool = False
     ) -> bool:
-        """Takes requests for one topic that nobody has decoded yet, one or many, if the topic coalesces appends and
-        nothing may refuse them. All of one tick are decoded, checked and logged together, and `source` answers them.
+        """Accepts undecoded requests for one topic if the topic coalesces appends and no check may refuse them. All
+        requests of a tick are decoded, checked and logged together, and `source` answers them.
 
-        False where they are to be handled one by one now: then nothing happened, and `append` is the way for what each
-        of them brings. `streams` marks requests of the streams protocol, which may name topics that others may not.
+        Returns False without effect if each request must be passed to `append` instead. `streams` marks requests of the
+        streams protocol, which may name topics that others may not.
         """
-        # Resident topics only: nothing is looked up more often, and `append` loads the others.
+        # Resident topics only, because this is the most frequent lookup; `append` loads the others.
         topic = self._core.directory.resident.get(name)
         if topic is None or self._core.closed:
             return False
@@ -175,16 +176,17 @@ class Appender:
             return False
         group = topic.coalesced
         if group is None:
-            # Asked for the first of a group alone: what accepts it accepts the others of its block.
+            # Checked for the first of a group only: the others of its block pass the same check.
             return not self._may_refuse(topic) and self.coalescer.defer(topic, requests, source)
         if group.source is not source or len(group.requests) + len(requests) > GROUP_MAX:
-            # A group of decoded records stays open: by the way of `append` these share its block.
+            # A group of decoded records is open: through `append` these requests share its block.
             return group.source is not None and self.coalescer.defer(topic, requests, source)
         group.requests += requests
         return True
 
     def _stage_decoded(self, topic: Topic, decoded: DecodedAppends, done: AppendDone) -> bool:
-        """Checks and stages the records of requests that were decoded together; False where one may not be accepted."""
+        """Checks and stages the records of requests that were decoded together; returns False if one may have to be
+        refused."""
         records, keys = decoded
         limits, plain, keyed = self._core.limits, None, None
         if len(records) == 1:
@@ -197,7 +199,7 @@ class Appender:
         elif max(plain.sizes) > limits.max_record_bytes:
             return False
         if keys is not None:
-            # Not asked of the rules, which by now may be those of a topic that is about to be deleted.
+            # The rules are not used: by now they may be those of a topic that is about to be deleted.
             remembers = not topic.rules.guarded and topic.staged_config.idempotency_window_ms > 0
             keyed = self._take_keys(topic, keys) if remembers else None
             if keyed is None:
@@ -206,8 +208,8 @@ class Appender:
         return True
 
     def _take_keys(self, topic: Topic, keys: list[str | None]) -> KeyedBlock | None:
-        """Takes the keys of a group for its topic; None where one is taken already or is not valid, or where there may
-        be no room for them."""
+        """Reserves the idempotency keys of a group; returns None if a key is already in use or invalid, or if there may
+        be no room."""
         limits = self._core.limits
         memory, most = KeyMemory() if topic.keys is None else topic.keys, limits.max_idempotency_keys
         by_key, room = memory.by_key, most - len(memory) if most else len(keys)
@@ -229,7 +231,7 @@ class Appender:
         return keyed
 
     def _may_refuse(self, topic: Topic) -> bool:
-        """Whether anything besides its rules may refuse an append to a topic."""
+        """Returns whether any check besides its rules may refuse an append to a topic."""
         core = self._core
         if core.quiet or core.metered or self._admission.refusing or self._sealing.failures > 0:
             return True
@@ -240,9 +242,9 @@ class Appender:
         return core.memory.pressed and core.memory.is_tight(topic)
 
     def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone, prepared: object = None) -> None:
-        """Appends to `topic`, or to the one it makes where there is none of that name.
+        """Appends to `topic`; creates it if it does not exist.
 
-        `prepared` is what the topic's guard made of the records when they came before, if it had them wait.
+        `prepared` is the result of the topic's guard, if it postponed the records before.
         """
         core, records, key = self._core, batch.records, batch.idempotency_key
         if core.closed:
@@ -266,7 +268,7 @@ class Appender:
             self._append_if(topic, batch, done, plain)
 
     def _append_if(self, topic: Topic, batch: Batch, done: AppendDone, plain: PlainRecords | None) -> None:
-        """Appends if the topic is as the batch expects it. A repeated key was answered before."""
+        """Appends if the topic meets the batch's conditions. Repeated keys were answered earlier."""
         while topic.coalesced is not None:
             topic.coalesced.stage()
         check_conditions(topic, batch.expected_head_seq, batch.fence)
@@ -277,7 +279,7 @@ class Appender:
         self.write(topic, batch, done, change, plain=plain, conditional=True)
 
     def _append_again(self, name: str, batch: Batch, done: AppendDone, prepared: object) -> None:
-        """Appends what the guard of its topic had wait: nobody is left to be told by an exception."""
+        """Appends a batch that the topic's guard had postponed. Errors go to the callback: the caller has returned."""
         try:
             self.append(self._core.directory.find(name), name, batch, done, prepared)
         except TopicsError as error:
@@ -293,10 +295,10 @@ class Appender:
         plain: PlainRecords | None = None,
         conditional: bool = False,
     ) -> None:
-        """Appends records that were found right to a topic that takes them.
+        """Appends checked records to a topic that accepts them.
 
-        `ts` is a time that the writer gives; it is moved up to that of the batch before if need be. A `conditional`
-        batch gets its seqs now, because its condition is true now.
+        `ts` is the writer's timestamp; it is raised to that of the previous batch if necessary. A `conditional` batch
+        gets its seqs immediately, because its condition holds now.
         """
         core, path, rules = self._core, self._core.path, topic.rules
         if path.lease is not None:
@@ -342,20 +344,19 @@ class Appender:
         callers: int = 1,
         keyed: KeyedBlock | None = None,
     ) -> None:
-        """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged.
+        """Assigns seqs and logs the frames. Nothing here may fail: an assigned number must be logged.
 
-        `keyed` are keys that were taken already, of single records.
+        `keyed` are the already reserved keys of single records.
         """
         core, rules, key = self._core, topic.rules, batch.idempotency_key
         logged = rules.logged
         if key is not None:
             if topic.keys is None:
                 topic.keys = KeyMemory()
-            # None where keys are not remembered, so that it may well be on its way: the last of them counts.
+            # None if keys are not remembered; a key may then be in flight more than once, and the last one counts.
             keyed = topic.keys.begin(key)
         keys = key if keyed is None else keyed.keys
         if keyed is not None and plain is None and batch.node is None and callers > 1:
-            # The encoder needs it as well.
             plain = find_plain(batch.records)
         block = stage_block(core, topic, batch.records, batch.node, keys, given_ts, plain)
         created = not rules.created and core.directory.find(topic.name) is not topic
@@ -383,7 +384,7 @@ class Appender:
         core.path.log(append)
 
     def _new_topic(self, name: str, batch: Batch) -> Topic:
-        """The topic this write creates; it gets its name only when it is staged."""
+        """The topic that this write creates; its name is registered only when it is staged."""
         core, patch = self._core, batch.config
         config = resolve_config(patch or TopicConfigPatch(), name, None)
         requested = config.auto_create if batch.create is None else batch.create
@@ -396,8 +397,8 @@ class Appender:
         if not topic.staged_config.idempotency_window_ms:
             return False
         while topic.coalesced is not None and topic.coalesced.may_bring(key):
-            # It came earlier in this tick, or may have. On its way it can be followed. Appends that are then taken one
-            # by one form a group again.
+            # The key came earlier in this tick, or may have. Once staged it can be followed. Appends that are then
+            # accepted one by one form a group again.
             topic.coalesced.stage()
         taken = topic.keys.by_key.get(key) if topic.keys else None
         if taken is not None and taken.append is not None:
@@ -412,7 +413,7 @@ class Appender:
         if known is None:
             most = self._core.limits.max_idempotency_keys
             if topic.keys is not None and 0 < most <= len(topic.keys):
-                # To forget one early would be to let its append happen twice. All become old within the window.
+                # Forgetting a key early would allow its append twice. All keys expire within the window.
                 raise ThrottledError.over_cap("max_idempotency_keys", most)
             return False
         DuplicateAppend(self._core.path, topic, known, batch, done).answer(None)
@@ -420,14 +421,15 @@ class Appender:
 
 
 class DuplicateAppend:
-    """A duplicate: an append with a key that is known, or will be once the append before it is committed."""
+    """Answers a duplicate: an append whose key is known, or will be once the earlier append is committed."""
 
     def __init__(self, path: WritePath, topic: Topic, known: KnownAppend, batch: Batch, done: AppendDone) -> None:
         self._path = path
         self._topic = topic
         self._known = known
         self._differs = len(batch.records) != known.records
-        # Records that a schema or a profile has rewritten, perhaps with the current time, cannot be rewritten again.
+        # Records that a schema or a profile has rewritten, perhaps with the current time, cannot be compared byte by
+        # byte.
         rewritten = topic.guard is not None and topic.guard.rewrites(topic)
         if not self._differs and not rewritten:
             self._differs = not _is_known(batch, known)
@@ -435,7 +437,7 @@ class DuplicateAppend:
         self._done = done
 
     def answer(self, error: TopicsError | None) -> None:
-        """`error` is why the append before it failed; this one then did not happen either, and may be sent again."""
+        """`error` is the failure of the earlier append; this one did not happen either and may be retried."""
         first, last = self._known.first_seq, self._known.first_seq + self._known.records - 1
         if error is None and self._differs and self._check:
             error = IdempotencyConflictError(self._topic.name, first, last)
@@ -446,7 +448,7 @@ class DuplicateAppend:
 
 
 def _is_known(batch: Batch, known: KnownAppend) -> bool:
-    """Whether a batch is the one that was stored."""
+    """Returns whether a batch equals the stored one."""
     if known.of_data:
         plain = find_plain(batch.records) if batch.node is None else None
         return plain is not None and known.holds(plain.datas[0])
@@ -454,7 +456,7 @@ def _is_known(batch: Batch, known: KnownAppend) -> bool:
 
 
 def _encode_again(batch: Batch, first_seq: int, ts: int) -> bytes:
-    """A batch as it was stored, if it is the one."""
+    """The batch as it was stored, if it equals the stored one."""
     records, node = batch.records, batch.node
     if isinstance(records, Preencoded) and records.preencoded.fits(len(records), first_seq, ts, node):
         return records.preencoded.take(first_seq, ts, 0).text
@@ -484,13 +486,13 @@ def stage_block(
     given_ts: int | None = None,
     plain: PlainRecords | None = None,
 ) -> Block:
-    """Gives out seqs for a batch. From here on nothing may fail until its frame is submitted."""
+    """Assigns seqs to a batch. From here on nothing may fail until its frame is submitted."""
     first = topic.staged_head + 1
     written = core.wall()
     ts = written if given_ts is None else given_ts
     preencoded = records.preencoded if isinstance(records, Preencoded) else None
     if preencoded is not None and given_ts is None:
-        # It is a moment old, and its times can stay.
+        # It is almost new, so its timestamps remain valid.
         ts = preencoded.ts
     if ts < topic.staged_ts:
         ts = topic.staged_ts
@@ -511,7 +513,7 @@ def stage_block(
 
 
 def make_topic(core: EngineCore, name: str, config: TopicConfig) -> Topic:
-    """A new topic that does not exist yet: it has a number and a shard, and no name."""
+    """A topic to be created: it has an id and a shard, and no name."""
     limits = core.limits
     if limits.max_topics and core.name_count >= limits.max_topics and not is_server_name(name):
         raise ThrottledError.over_cap("max_topics", limits.max_topics)
@@ -524,7 +526,7 @@ def make_topic(core: EngineCore, name: str, config: TopicConfig) -> Topic:
 
 
 def creation_body(core: EngineCore, topic: Topic) -> bytes:
-    """Gives a new topic its name and its number for good; a frame with this must be logged."""
+    """Registers the name and id of a new topic; a frame with them must be logged."""
     core.directory.add(topic)
     core.next_topic_id = topic.id + 1
     return encode_create(topic.epoch, topic.created_ts, topic.name, encode_config(topic.config))

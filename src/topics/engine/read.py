@@ -1,20 +1,19 @@
-"""Reading from a cursor: the plan is made on the loop, the records are cut out on any thread.
+"""Reads from a cursor: planned on the event loop, with records extracted on any thread.
 
-A read looks at the records behind its cursor in seq order, and reports the distance to the head (the lag). The answer
-depends on what it finds:
+A read scans the records after its cursor in seq order and reports the distance to the head (the lag). Its answer:
 
-| at or behind the cursor | the answer |
+| at or after the cursor | the answer |
 |---|---|
 | records lost to a cap or to time (cursor + 1 < evict floor) | a tombstone, then records from the first live one |
 | nothing live before a range lost in a crash, by a router or to a repair | a tombstone up to the next live record |
-| such a range lies further on | the records before it; the next read starts with its tombstone |
+| such a range after live records | the records before it; the next read starts with its tombstone |
 | deleted records, or records of the reader's own node | nothing: the cursor moves past them |
-| the cursor is beyond the head, or of another epoch | a tombstone "recreated", then everything there is |
+| the cursor is beyond the head, or of another epoch | a tombstone "recreated", then all records |
 
 Lookup of the seq to read from: by time, or a number of records before the end.
 
-Times never fall within a topic, so a time is found by bisection: among segments, among the blocks of the tail, and in
-the index of one segment.
+Timestamps never decrease within a topic, so a time is found by bisection: among segments, among the blocks of the tail,
+and in the index of one segment.
 """
 
 from bisect import bisect_left
@@ -59,13 +58,13 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     include_data: bool = True
     max_bytes: int = 1024 * 1024
     up_to: int | None = None
-    """The last seq to look at, for a reader that must not see all there is; None is the head."""
+    """The last seq to read, for a reader that must not see later records; None is the head."""
     epoch: int | None = None
-    """Which topic of the name the cursor is of; None is whichever there is."""
+    """The epoch of the cursor; None accepts the current topic."""
 
 
 class ReadResult(msgspec.Struct, kw_only=True):
-    """`body` holds the records as JSON with commas between them: put it between brackets and it is an answer."""
+    """`body` contains the records as JSON, separated by commas, without the enclosing brackets."""
 
     body: bytes
     count: int
@@ -75,7 +74,7 @@ class ReadResult(msgspec.Struct, kw_only=True):
     tombstone: Tombstone | None
     scanned: int
     epoch: int = 0
-    """That of the topic which was read."""
+    """The epoch of the topic that was read."""
 
     @property
     def caught_up(self) -> bool:
@@ -92,15 +91,15 @@ class ReadResult(msgspec.Struct, kw_only=True):
 
 
 class ReadPlan(NamedTuple):
-    """Everything a read needs to know of a topic, taken at one moment."""
+    """A consistent view of a topic for one read."""
 
     topic_name: str
     topic_id: int
     request: ReadRequest
     start: int
-    """The first seq to look at."""
+    """The first seq to read."""
     end: int
-    """The last seq to look at: the head, or the one before a lost range."""
+    """The last seq to read: the head, or the one before a lost range."""
     runs: list[Run]
     head: int
     earliest: int
@@ -110,17 +109,17 @@ class ReadPlan(NamedTuple):
 
     @property
     def cold(self) -> bool:
-        """Whether it would touch the cold folder, whose speed nobody knows."""
+        """Whether it reads from the cold folder, whose speed is unknown."""
         return any(isinstance(run, Segment) and run.cold and run.blocks is None for run in self.runs)
 
     @property
     def sealed(self) -> bool:
-        """Whether it would touch any file."""
+        """Whether it reads any file."""
         return any(isinstance(run, Segment) and run.blocks is None for run in self.runs)
 
 
 def plan_read(topic: Topic, request: ReadRequest, reader: RunReader | None = None) -> ReadPlan:
-    """Plans a read. Without `reader`, a tombstone takes records whose delete flags are in a file for live ones."""
+    """Plans a read. Without `reader`, a tombstone counts records whose delete flags are in a file as live."""
     if request.from_seq > topic.head or request.epoch not in (None, topic.epoch):
         return _plan_anew(topic, request, reader)
     if topic.origin is not None and request.from_seq < topic.origin.upto:
@@ -129,18 +128,18 @@ def plan_read(topic: Topic, request: ReadRequest, reader: RunReader | None = Non
 
 
 def _plan_own(topic: Topic, request: ReadRequest, reader: RunReader | None) -> ReadPlan:
-    """A read of the records that a topic holds itself."""
+    """Plans a read of the topic's own records, without inherited ones."""
     tombstone = find_tombstone(topic, request.from_seq, reader)
     cursor = request.from_seq if tombstone is None else tombstone.gap_to
     start, end = max(cursor + 1, topic.earliest), topic.head
     if request.up_to is not None and request.up_to < end:
-        # Where the first live record lies beyond it, the reader still stops here.
+        # If the first live record is beyond it, the reader still stops here.
         end = max(request.up_to, cursor)
         start = min(start, end + 1)
     for lost in lost_from(topic, cursor + 1):
         if lost.from_seq > cursor:
             end = min(end, lost.from_seq - 1)
-            # Where nothing is live before it, the first live record lies behind it: that must not carry a reader over.
+            # If nothing is live before it, the first live record is after it, and the reader must not skip the range.
             start = min(start, end + 1)
             break
     requested, runs = request.limit, []
@@ -148,12 +147,11 @@ def _plan_own(topic: Topic, request: ReadRequest, reader: RunReader | None) -> R
         if run.first_seq > end:
             break
         if requested <= 0:
-            # Records that are not planned are not passed over, also when a delete meanwhile leaves fewer than
-            # requested.
+            # Records outside the plan are not skipped, even if a concurrent delete leaves fewer than requested.
             end = run.first_seq - 1
             break
         runs.append(run)
-        # The first run may begin before the cursor, so only whole runs count towards what is wanted.
+        # The first run may begin before the cursor, so only whole runs count towards the limits.
         requested -= run.live if run.first_seq >= start else 0
     suffixes = tuple(map(node_suffix, request.nodes)) if topic.config.dedupe_node else ()
     earliest = topic.earliest if topic.origin is None else first_readable(topic)
@@ -163,8 +161,8 @@ def _plan_own(topic: Topic, request: ReadRequest, reader: RunReader | None) -> R
 
 
 def last_block(topic: Topic, cursor: int, up_to: int) -> Block | None:
-    """The last block, where a read from this cursor up to a seq would give all of it, and that is all there is. Told
-    without a plan: it is what everyone reads who has followed the topic so far."""
+    """The last block, if a read from this cursor up to a seq returns exactly that block. It needs no plan: every reader
+    at the head reads this."""
     block = topic.tail[-1] if topic.tail else None
     if (
         block is None
@@ -181,7 +179,7 @@ def last_block(topic: Topic, cursor: int, up_to: int) -> Block | None:
 
 
 def _plan_anew(topic: Topic, request: ReadRequest, reader: RunReader | None) -> ReadPlan:
-    """A read with a cursor that is none of this topic's: it knows nothing of what there is, and is told so."""
+    """Plans a read with a cursor of another topic: it begins with a "recreated" tombstone."""
     head, earliest = topic.head, first_readable(topic)
     anew = msgspec.structs.replace(request, from_seq=min(earliest - 1, head), epoch=None)
     return plan_read(topic, anew, reader)._replace(
@@ -190,8 +188,8 @@ def _plan_anew(topic: Topic, request: ReadRequest, reader: RunReader | None) -> 
 
 
 def _plan_inherited(topic: Topic, origin: Inheritance, request: ReadRequest, reader: RunReader | None) -> ReadPlan:
-    """A read of what a fork inherited: in the ancestor that holds it, up to where the next one begins. The rest is for
-    the next read."""
+    """Plans a read of inherited records: from one ancestor, up to where the next one begins. The rest is left to the
+    next read."""
     below = max(request.from_seq, origin.hidden_below() - 1)
     if below >= origin.upto:
         return _plan_own(topic, msgspec.structs.replace(request, from_seq=below), reader)
@@ -210,7 +208,7 @@ def _plan_inherited(topic: Topic, origin: Inheritance, request: ReadRequest, rea
 
 
 def first_readable(topic: Topic) -> int:
-    """The first live seq, also among those that are inherited; the head and one when there is none."""
+    """The first live seq, including inherited ones; head + 1 if there is none."""
     inherited = topic.origin.first_readable() if topic.origin is not None else None
     return topic.earliest if inherited is None else inherited
 
@@ -218,8 +216,8 @@ def first_readable(topic: Topic) -> int:
 def find_tombstone(topic: Topic, from_seq: int, reader: RunReader | None = None) -> Tombstone | None:
     """The tombstone for a reader at this cursor; None if nothing was lost.
 
-    The gap ends before the first live record behind it, which is the tombstone's `earliest_seq`: a reader that goes on
-    there never meets the same gap again, also where live records stand in front of it.
+    The gap ends before the next live record, which is the tombstone's `earliest_seq`: a reader that continues there
+    never meets the same gap again, even if live records precede it.
     """
     head, earliest = topic.head, topic.earliest
     gap_from = from_seq + 1
@@ -268,11 +266,12 @@ def _reason(topic: Topic, gap_from: int) -> LossReason:
 
 
 def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
-    """Cuts the answer out of the runs. Touches nothing that changes, so any thread may do it."""
+    """Extracts the answer from the runs. It reads only immutable state, so it may run on any thread."""
     request = plan.request
     pieces: list[bytes | memoryview] = []
     count, scanned, room, requested = 0, 0, request.max_bytes, request.limit
-    # A lost range may stand between the cursor and the first live record: the reader stops before it, to be told.
+    # A lost range may lie between the cursor and the first live record: the reader stops before it, to get its
+    # tombstone.
     cursor = min(plan.start - 1, plan.end)
     for run in plan.runs:
         lo = max(plan.start - run.first_seq, 0)
@@ -287,7 +286,7 @@ def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
                 break
             raise
         except SegmentDamaged as damage:
-            # Nothing of this run counts yet, though some of it may have been cut.
+            # Nothing of this run counts yet, although part of it may have been extracted.
             del pieces[before:]
             # Records before the damage are intact: return them, and let the next read report the damage.
             if count:
@@ -314,7 +313,7 @@ def _read_run(
     plan: ReadPlan, reader: RunReader, run: Run, lo: int, hi: int, requested: int, room: int, first: bool,
     pieces: list[bytes | memoryview],
 ) -> tuple[int, int, int, int]:  # fmt: skip
-    """Reads from one run: how many live records it looked at, delivered, their bytes, and the index it stopped at."""
+    """Reads from one run: returns the numbers of scanned and delivered live records, their bytes, and the end index."""
     window, taken, stop = _window(live_ranges(reader.flags(plan.topic_id, run), lo, hi), requested, hi)
     kept = size = 0
     request = plan.request
@@ -325,7 +324,7 @@ def _read_run(
     for begin, end in window:
         for view, view_lo, view_hi, offset in reader.views(plan.topic_id, run, begin, end, window_bytes=room - size):
             if as_stored and view_hi - view_lo == view.count and len(view.text) <= room - size:
-                # The usual case: all of what was read.
+                # The usual case: everything that was read.
                 pieces.append(view.text)
                 kept += view_hi
                 size += len(view.text) + 1
@@ -347,7 +346,7 @@ def _read_run(
 
 
 def _window(ranges: list[Range], requested: int, hi: int) -> tuple[list[Range], int, int]:
-    """The first `requested` live records: their ranges, their number, and the index behind what was looked at."""
+    """The first `requested` live records: their ranges, their number, and the end index of the scan."""
     window: list[Range] = []
     taken = 0
     for begin, end in ranges:
@@ -370,7 +369,7 @@ _ts = attrgetter("ts")
 
 
 def seek_time(topic: Topic, reader: RunReader, since_ms: int) -> int:
-    """The seq before the first record that is there and has this time or a later one; the head where there is none."""
+    """The seq before the first live record of this time or later; the head if there is none."""
     origin = topic.origin
     if origin is not None:
         hidden = origin.hidden_below()
@@ -382,7 +381,7 @@ def seek_time(topic: Topic, reader: RunReader, since_ms: int) -> int:
 
 
 def _before_time(topic: Topic, reader: RunReader, since_ms: int, first: int) -> int:
-    """The seq before a topic's own first record of that time or later, but none below the one before `first`."""
+    """The seq before a topic's own first record of that time or later, at least `first - 1`."""
     run = _first_run(topic, since_ms)
     if run is None:
         return topic.head
@@ -390,8 +389,8 @@ def _before_time(topic: Topic, reader: RunReader, since_ms: int, first: int) -> 
 
 
 def chain_of(topic: Topic, first: int = 1, last: int | None = None) -> Iterator[tuple[Topic, int, int]]:
-    """A topic and those it was forked from, the newest first, each with the first and last seq that is read of it:
-    those that hold some of a range of seqs. Without a range, all that hold anything."""
+    """A topic and its ancestors that hold records of a range of seqs, newest first, each with its first and last seq to
+    read. Without a range, all that hold any records."""
     origin = topic.origin
     upto = topic.head if last is None else min(last, topic.head)
     if origin is None or origin.upto < upto or last is None:
@@ -413,7 +412,7 @@ def _first_run(topic: Topic, since_ms: int) -> Run | None:
 
 
 def seek_last(topic: Topic, reader: RunReader, requested: int) -> int | None:
-    """The seq before the last so many live records; None where there are not so many."""
+    """The seq before the last `count` live records; None if there are fewer."""
     hidden = topic.origin.hidden_below() if topic.origin is not None else 0
     for at, bottom, last in chain_of(topic):
         first = max(at.earliest, bottom, hidden if at is not topic else 0)
@@ -434,14 +433,14 @@ def _backwards(topic: Topic) -> Iterator[Run]:
     yield from reversed(topic.segments)
 
 
-# Finding records by tag without reading the log.
+# Lookup of records by tag without reading the log.
 #
 # Sealed segments carry their tags sorted on disk. The tail is indexed here, and only for topics whose records are ever
-# deleted by tag: the first such delete indexes the tail, later ones only what came since. Tags are compared as their
+# deleted by tag: the first such delete indexes the tail, later ones only the new records. Tags are compared as their
 # JSON strings: the encoding is one to one and keeps prefixes, so nothing is decoded.
 
 SeqRange = tuple[int, int]
-"""First and last seq, both included."""
+"""The first and the last seq, inclusive."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -491,7 +490,7 @@ def find_in_tail(topic: Topic, match: TagMatch) -> list[int]:
 
 
 def find_in_run(store: SegmentStore, topic_id: int, run: Run, match: TagMatch) -> list[int]:
-    """Matching records of a run, by their index in it. Reads what never changes, so it may run on any thread."""
+    """Matching records of a run, by their index in it. Reads only immutable data, so it may run on any thread."""
     blocks = [run] if isinstance(run, Block) else run.blocks
     if blocks is not None:
         by_tag: dict[bytes, list[int]] = {}
@@ -529,25 +528,24 @@ def as_ranges(seqs: Iterable[int], below: int) -> list[SeqRange]:
     return ranges
 
 
-# The ranges that a topic remembers as lost: in order, apart from each other, and few.
+# The lost ranges of a topic: ordered, disjoint, and few.
 #
 # A range is reported to every read across it, so it is kept while any record before it may be read. A router that lags
-# behind a source which evicts leaves one for every time it goes on. Two things keep their number from growing with
-# everything that ever went through a topic:
+# behind an evicting source leaves one each time it continues. Two rules bound their number:
 #
 # * What is below the floor of evictions is told by the floor, and forgotten here. * Two ranges with nothing live
 # between them are one: a reader that meets the first has nothing to read before it meets the second. Records deleted on
-# purpose between them then count as part of the gap, as they do below the floor (docs/decisions/0041). That is only
-# done once there are many, since exactly what was lost is the better answer.
+# purpose between them then count as part of the gap, as they do below the floor (docs/decisions/0041). Ranges are
+# merged only once there are many, since exact ranges are the better answer.
 #
-# So there are at most as many ranges as live records, and one, besides a few that are not worth the look.
+# So there are at most one more range than live records, plus a few that are not worth merging.
 
 EXACT_MAX = 64
-"""Up to so many ranges are kept exactly as they were lost."""
+"""The number of ranges that are kept exactly."""
 
 
 def remember(topic: Topic, first: int, last: int, reason: LossReason, existed: int = -1) -> None:
-    """Notes a range, which neither overlaps nor touches any of another reason."""
+    """Adds a range, which neither overlaps nor touches a range with another reason."""
     lost, new = topic.lost, LostRange(first, last, reason, existed)
     if lost is None:
         topic.lost = [new]
@@ -558,7 +556,7 @@ def remember(topic: Topic, first: int, last: int, reason: LossReason, existed: i
     elif end.to_seq < first:
         lost.append(new)
     else:
-        # Only a repair finds out late about what lies further in front.
+        # Only a repair reports an earlier range late.
         lost.insert(_place(lost, first), new)
     if len(lost) > EXACT_MAX and lost[1].to_seq < topic.earliest and lost[0].reason is lost[1].reason:
         # Nothing is live before the first live record.
@@ -566,20 +564,20 @@ def remember(topic: Topic, first: int, last: int, reason: LossReason, existed: i
 
 
 def lost_from(topic: Topic, seq: int) -> Iterator[LostRange]:
-    """The ranges that hold this seq or anything behind it."""
+    """The ranges that contain this seq or a later one."""
     lost = topic.lost
     return islice(lost, _place(lost, seq), None) if lost is not None else iter(())
 
 
 def forget_below(topic: Topic, floor: int) -> None:
-    """Gives up the ranges that end before the floor."""
+    """Drops the ranges that end before the floor."""
     lost = topic.lost
     if lost is not None and lost[0].to_seq < floor:
         topic.lost = lost[_place(lost, floor) :] or None
 
 
 def join(topic: Topic, reader: RunReader) -> None:
-    """Makes one of all neighbours that have nothing live between them, where there are many."""
+    """Merges neighbours without live records between them, if there are many ranges."""
     lost = topic.lost
     if lost is None or len(lost) <= EXACT_MAX:
         return
@@ -594,7 +592,7 @@ def join(topic: Topic, reader: RunReader) -> None:
 
 
 def anything_live(topic: Topic, reader: RunReader, first: int, last: int) -> bool:
-    """Whether any record from one seq to another is live, as far as is known."""
+    """Returns whether any record in a range of seqs is live, as far as is known in memory."""
     seq = max(first, topic.earliest)
     while seq <= last and (run := topic.run_from(seq)) is not None and run.first_seq <= last:
         lo, hi = max(seq - run.first_seq, 0), min(last + 1 - run.first_seq, run.count)
@@ -608,7 +606,7 @@ def anything_live(topic: Topic, reader: RunReader, first: int, last: int) -> boo
 
 
 def _place(lost: list[LostRange], seq: int) -> int:
-    """Where the ranges begin that do not end before a seq."""
+    """The index of the first range that does not end before a seq."""
     return bisect_left(lost, seq, key=lambda known: known.to_seq)
 
 
@@ -616,10 +614,10 @@ def _place(lost: list[LostRange], seq: int) -> int:
 
 
 def removed_count(topic: Topic) -> int:
-    """How many seqs stand for nothing any more: deleted, acknowledged, taken by a cap or by time, or lost.
+    """The number of removed seqs: deleted, acknowledged, evicted by a cap or by time, or lost.
 
-    It is 0 while nothing is gone, and never the same before and after something went. Of a source everything counts,
-    whether it is inherited or not: this reports that something changed, not what.
+    It is 0 while nothing is removed, and every removal changes it. All removals in a fork's source count, inherited or
+    not: the number reports that something changed, not what.
     """
     gone, origin = topic.head - topic.live_count, topic.origin
     if origin is not None:
@@ -633,9 +631,9 @@ def removed_count(topic: Topic) -> int:
 
 
 def is_whole(topic: Topic, first: int, last: int) -> bool:
-    """Whether every record of a range is certainly there.
+    """Returns whether every record of a range certainly exists.
 
-    Where that could only be told by reading flags from a file the answer is no.
+    False if the answer would need flags from a file.
     """
     origin = topic.origin
     if origin is not None and first <= origin.upto and first < origin.hidden_below():

@@ -1,26 +1,26 @@
-"""The write path: how a decision becomes frames, goes to the log and is published. Nobody else numbers frames.
+"""The write path: turns a decision into frames, logs them and publishes the result. No other module numbers frames.
 
-    decide    a feature looks at state that includes everything on its way, and makes a `LogOperation`
-    check     `check` and `admit` refuse what cannot be done, before a seq or a frame number is spent
-    log       `log` seals the frames in order, decides what has to be waited for, and hands them to the shard
-    apply     once they are as safe as the topic's class promises, the transaction is published, by `engine.apply`
-              wherever replay does the same; or undone, as if it had never been
+    decide    a feature reads state that includes all operations in flight, and creates a `LogOperation`
+    check     `check` and `admit` reject impossible operations before a seq or a frame number is spent
+    log       `log` seals the frames in order, selects the durability to wait for, and passes them to the shard
+    apply     once they are as durable as the topic's class promises, the transaction is published by `engine.apply`
+              exactly as replay does; or undone without a trace
 
-Every way to write comes through here: appends of both protocols, single records that share a block, copies of routers,
-moves of queues, acknowledgements, leases, deletes, configs, streams. The effect of an operation differs; what may
-refuse it, what it waits for and what becomes of the seqs it was given is decided here.
+Every write uses this path: appends of both protocols, single records that share a block, copies of routers, moves of
+queues, acknowledgements, leases, deletes, configs, streams. Operations differ in their effect; admission, durability
+and the fate of assigned seqs are decided here.
 
-A transaction concerns one topic. Several of one shard may be logged in one write and published at one moment
-(`log_together`): a move and its departure, or everything that a tick forwards.
+A transaction concerns one topic. Several transactions of one shard may be logged in one write and published together
+(`log_together`): a move and its departure, or all forwards of a tick.
 
-Publish barrier: operations that are in the log and are not published until a commit elsewhere is decided.
+Publish barrier: holds logged operations back until a commit in another shard is decided.
 
-A commit of a transaction writes records to the shards of their topics, and they count once one more frame is on the
-disk. Whatever comes to be committed meanwhile for one of these topics stands behind them in the log, so it has to stand
-behind them for readers, too: it waits here, and so does what comes behind that, for any topic it concerns. One commit
-is decided at a time. So when it is, the whole line moves on at once, in the order in which it came.
+A transaction commit writes records to the shards of their topics; they become effective once one more frame is on the
+disk. Operations committed meanwhile for one of these topics follow them in the log, so they must also follow them for
+readers: they wait here, together with all later operations of the topics concerned. Only one commit is decided at a
+time, so its decision releases the whole line in order.
 
-Only what was already written waits, never a decision: nothing here can keep the commit itself from being made.
+Only written operations wait, never decisions: the barrier cannot delay the commit itself.
 """
 
 import enum
@@ -57,19 +57,19 @@ class PendingPublish(Protocol):
 class HeldTopics:
     def __init__(self) -> None:
         self.active = False
-        """Whether any topic is held: what everyone who publishes asks first."""
+        """Whether any topic is held. Every publisher checks this first."""
         self._topics: set[Topic] = set()
         self._line: deque[tuple[PendingPublish, CommitTiming]] = deque()
         self._lost: dict[Topic, TopicsError] = {}
 
     def hold(self, submission: PendingPublish, topic: Topic, timing: CommitTiming) -> None:
-        """Puts something into the line whose commit is not decided yet."""
+        """Adds an operation to the line of an undecided commit."""
         self.active = True
         self._topics.add(topic)
         self._line.append((submission, timing))
 
     def keeps(self, submission: PendingPublish, topics: Sequence[Topic], timing: CommitTiming) -> bool:
-        """Whether something that is in the log has to wait before it is published; then it is finalized from here."""
+        """Returns whether a logged operation must wait before it is published; the barrier then finalizes it."""
         for topic in topics:
             if topic in self._lost:
                 submission.failed(self._lost[topic])
@@ -81,9 +81,9 @@ class HeldTopics:
         return True
 
     def release(self) -> None:
-        """The commit is decided: everything comes in its order."""
+        """Releases the line in order after the commit is decided."""
         while self._line:
-            # Operations that come meanwhile join the end of the line.
+            # Operations that arrive meanwhile join the end of the line.
             submission, timing = self._line.popleft()
             try:
                 submission.finalize(timing)
@@ -93,8 +93,7 @@ class HeldTopics:
         self.active = bool(self._lost)
 
     def give_up(self, error: TopicsError) -> None:
-        """It is unknown whether the commit is on the disk: nothing more is published for its topics until a restart has
-        looked."""
+        """Blocks the topics until a restart: it is unknown whether the commit is on the disk."""
         self._lost.update(dict.fromkeys(self._topics, error))
         self._topics.clear()
         line, self._line = self._line, deque()
@@ -129,14 +128,14 @@ class PrimaryLease(Protocol):
         """Raises unless it is held."""
 
     def announce(self, lineage: str) -> None:
-        """A takeover restores from these backups from now on. Blocks; raises where that is not so."""
+        """Makes a takeover restore from these backups from now on. Blocks; raises if that fails."""
 
     def suspect(self) -> None:
-        """Somebody else seems to have it."""
+        """Reports that another server seems to hold the lease."""
 
 
 class EngineState(Protocol):
-    """The part of `EngineCore` that `engine.write_path` asks and changes."""
+    """The part of `EngineCore` that `engine.write_path` uses and changes."""
 
     shards: list[Shard]
     limits: Limits
@@ -179,20 +178,21 @@ class Gate(enum.Enum):
 
 
 FrameDraft = tuple[FrameKind, bytes, bytes]
-"""A frame that has no number yet: its kind, and the two parts of its body."""
+"""A frame without a number: its kind, and the two parts of its body."""
 
 
 SharedFrame = tuple[FrameKind, int, bytes]
-"""A frame of several transactions: its kind, the topic it is of, and its body."""
+"""A frame shared by several transactions: its kind, its topic, and its body."""
 
 
 class LogOperation(Submission):
-    """A decided change of one topic on its way. While it waits for a sync, later ones of the topic wait behind it."""
+    """A decided change of one topic in flight. While it waits for a sync, later operations of the topic wait behind
+    it."""
 
     __slots__ = ("block", "ceiling", "first_seq", "frames", "path", "topic")
 
     wakes = True
-    """Whether those who follow the topic are told."""
+    """Whether followers of the topic are notified."""
 
     def __init__(
         self, path: "WritePath", topic: Topic, frames: Sequence[FrameDraft] = (), block: Block | None = None
@@ -202,7 +202,7 @@ class LogOperation(Submission):
         self.frames = frames
         self.block = block
         self.first_seq = block.first_seq if block is not None else 0
-        """The first seq it was given; 0 for one that takes none."""
+        """The first assigned seq; 0 for an operation without seqs."""
         self.ceiling = 0
         self.last_lsn = 0
         self.needs_sync = False
@@ -213,7 +213,7 @@ class LogOperation(Submission):
             self.finalize(timing)
 
     def finalize(self, timing: CommitTiming) -> None:
-        """Applies the operation: it is as durable as its class promises, and it is its turn."""
+        """Applies the operation. Called in its turn, once it is as durable as its class promises."""
         topic, engine = self.topic, self.path.engine
         if self.needs_sync:
             topic.sync_inflight -= 1
@@ -222,12 +222,12 @@ class LogOperation(Submission):
         if self.ceiling:
             topic.ceiling = max(topic.ceiling, self.ceiling)
         if timing.sync_ms and not topic.config.durability.acks_after_sync:
-            # Its class waits for none: the sync it came along with is another's.
+            # Its class does not wait for a sync: the sync belongs to another operation.
             timing = CommitTiming(timing.write_ms)
         self.apply(timing)
         engine.total_bytes += topic.live_bytes - before
         if engine.applier.overfull:
-            # Only now: a decision must not begin within another one.
+            # Last, because a decision must not begin within another one.
             self.path.bound_overfull()
         if topic.waiters and self.wakes:
             engine.wake(topic)
@@ -243,15 +243,15 @@ class LogOperation(Submission):
             topic.staged_head = min(topic.staged_head, self.first_seq - 1)
         self.undo(error)
         if not topic.created:
-            # Others may have waited for it to come to be.
+            # Other operations may have waited for the topic's creation.
             self.path.engine.wake(topic)
 
     def acknowledge(self, done: Callable[[T], None], outcome: T) -> None:
-        """Answers who asked for it: now, or once the backup storage has it where the topic's class promises that."""
+        """Answers the caller: now, or for class `remote` once the backup storage has it."""
         self.path.acknowledge(self.topic, done, outcome)
 
     def publish(self) -> None:
-        """Makes the records it brings part of what readers see."""
+        """Makes its records visible to readers."""
         block, path = self.block, self.path
         assert block is not None
         path.unstage(self.topic, block)
@@ -265,7 +265,7 @@ class LogOperation(Submission):
 
 
 class Change(LogOperation):
-    """A change of what a topic is besides its records; the caller knows its effect and undoes it."""
+    """A change of a topic's state besides its records; the caller implements the effect and its undo."""
 
     __slots__ = ("_applied", "_failed")
 
@@ -327,7 +327,7 @@ class Bundle(Submission):
 
 
 class _Eviction(LogOperation):
-    """An eviction by a cap that a replay could not derive."""
+    """An eviction by a cap that replay could not derive."""
 
     __slots__ = ("_floor",)
 
@@ -342,12 +342,12 @@ class _Eviction(LogOperation):
         self.path.engine.applier.overfull.add(self.topic)
 
     def undo(self, error: TopicsError) -> None:
-        """The shard takes no more writes; the next start looks at the caps itself."""
+        """The shard is read-only; the next start evaluates the caps itself."""
         self.topic.evicting = False
 
 
 class _Note(Submission):
-    """A frame nobody waits for, or a place in the log that somebody does."""
+    """A frame without a waiting caller, or a log position with one."""
 
     __slots__ = ("_then", "_undone")
 
@@ -363,7 +363,7 @@ class _Note(Submission):
             self._then()
 
     def failed(self, error: TopicsError) -> None:
-        """The shard reports it itself; what is still wanted is noted again once it is well."""
+        """The shard reports the failure itself; pending work is noted again after recovery."""
         self._undone()
 
 
@@ -378,23 +378,23 @@ class WritePath:
         )
         """Acknowledgements of class `remote`."""
         self.lease: PrimaryLease | None = None
-        """None where no other server may take over."""
+        """None unless another server may take over."""
 
-    # May it be done?
+    # Admission
 
     def check(self, topic: Topic, patient: bool = False, frees: bool = False, overtakes: bool = False) -> None:
-        """Raises unless something can be logged for the topic now; a patient caller rather queues than is refused, and
-        what makes room is logged on a full disk as well.
+        """Raises unless the topic can be written now. A patient caller is queued instead of refused; operations that
+        free space are logged on a full disk as well.
 
-        To be called before anything is decided: single records that came earlier in this tick are staged first, and
-        acknowledgements, unless what is to be logged may come before them.
+        Call it before any decision: it stages the single records of this tick and the pending acknowledgements first,
+        unless the new operation may precede them.
         """
         engine = self.engine
         if engine.closed:
             raise ShuttingDownError()
         rules = topic.rules
         if rules.closing or (rules.created and engine.topics.get(topic.id) is not topic and not engine.exists(topic)):
-            # The frame that deletes it must be its last.
+            # The delete frame must be the topic's last.
             raise TopicNotFoundError(topic.name)
         if self.lease is not None:
             self.lease.check()
@@ -407,23 +407,23 @@ class WritePath:
     def admit(
         self, topic: Topic, records: Records, moved: bool = False, prepared: object = None
     ) -> Sequence[Record] | None:
-        """Raises unless the topic takes these records, as far as that is a matter of what they and it are. Otherwise
-        the records as they are to be stored; None where that is as they are, which it is for most topics.
+        """Raises unless the topic accepts these records. Returns the records to store, or None if they are stored
+        unchanged, as in most topics.
 
-        `moved` states that they were written to another topic first, which is where their tags are from. `prepared` is
-        what the guard made of them before (`Guard.postpones`).
+        `moved` states that they were first written to another topic, which assigned their tags. `prepared` is an
+        earlier result of the guard (`Guard.postpones`).
         """
         guard = topic.guard
         if guard is None:
             return None
         guard.check_append(topic)
         if guard.hides(topic):
-            # It is about to go, and a record would lengthen its life.
+            # The topic is about to expire, and a record would extend its life.
             raise TopicNotFoundError(topic.name)
         return guard.admit(topic, records, moved, prepared)
 
     def check_fits(self, topic: Topic, records: Sequence[Record], grows: bool = True) -> None:
-        """Raises unless there is room for these records. A move does not let the total of the server grow."""
+        """Raises unless there is room for these records. A move does not increase the server's total."""
         engine = self.engine
         metered = grows and engine.metered and topic.name not in SYSTEM_STREAMS
         quota = engine.limits.max_total_bytes if metered else 0
@@ -434,28 +434,28 @@ class WritePath:
                 engine.quotas.check_bytes(topic.name, size)
 
     def check_moves_in(self, topic: Topic, count: int, size: int) -> None:
-        """The same for records that the server's total has already."""
+        """Raises unless the topic has room for records that the server's total already includes."""
         if topic.rules.rejects:
             check_room(topic, count, size, 0, 0)
         if self.engine.metered:
             self.engine.quotas.check_bytes(topic.name, size)
 
     def takes_notes(self, topic: Topic) -> bool:
-        """Whether a frame that nobody waits for can be logged: not for a topic on its way out, nor in a log that is
-        closed or broken."""
+        """Returns whether a frame without a waiting caller can be logged: not for a topic being deleted, nor in a
+        closed or failed log."""
         engine = self.engine
         return not topic.closing and not engine.closed and engine.shards[topic.shard].writer.poison is None
 
     def logs_removals(self, topic: Topic) -> bool:
-        """Whether a removal needs a frame: without one, records that a replay finds would come back.
+        """Returns whether a removal needs a frame: without one, replay would restore the records.
 
-        An ephemeral topic may hold records of a time when it was none.
+        An ephemeral topic may hold records from before it became ephemeral.
         """
         return topic.rules.logged or topic.config.durability.logged or bool(topic.segments)
 
     def acknowledge(self, topic: Topic, done: Callable[[T], None], outcome: T) -> None:
-        """Answers with the outcome of an operation that was published: now, or once the backup storage has it where
-        the topic's class promises that."""
+        """Answers with the outcome of a published operation: now, or for class `remote` once the backup storage has
+        it."""
         if topic.rules.remote:
             self.remote.hold(done, outcome)
         else:
@@ -464,11 +464,11 @@ class WritePath:
     # Logging
 
     def stage_coalesced(self, shard_number: int) -> None:
-        """Stages the single records that came earlier in this tick: to be called before anything else is given seqs."""
+        """Stages the single records of this tick. Call it before assigning seqs to any other operation."""
         self.engine.shards[shard_number].stage_coalesced()
 
     def log(self, transaction: LogOperation, gate: Gate = Gate.CLASS) -> None:
-        """Sends a transaction on its way. Nothing here may fail: what was given out is logged."""
+        """Logs a transaction. Nothing here may fail: every assigned number must be logged."""
         topic = transaction.topic
         shard = self.engine.shards[topic.shard]
         pieces = self._seal(shard, transaction)
@@ -495,8 +495,8 @@ class WritePath:
     ) -> None:
         """Logs transactions of one shard in one write, and publishes them together.
 
-        `decides` states that it is the commit that others wait for (`engine.write_path`). `shared` are frames for
-        several of the transactions, which then have no separate ones.
+        `decides` marks the commit that held operations wait for. `shared` are frames for several of the transactions,
+        which then have no separate frames.
         """
         shard = self.engine.shards[parts[0].topic.shard]
         pieces: list[bytes] = []
@@ -513,7 +513,7 @@ class WritePath:
                 unlogged = unlogged or not topic.rules.logged
             if not needs_sync:
                 needs_sync = self.waits(topic, topic.staged_head if part.first_seq else 0, bool(sealed), gate)
-        # Records that an ephemeral topic gets with the frames of another topic must not be overtaken by unlogged ones.
+        # Unlogged records must not overtake records that an ephemeral topic receives in frames of another topic.
         needs_sync = needs_sync or (bool(pieces) and unlogged)
         bundle = Bundle(pieces, needs_sync, parts, finished, decides)
         for part in parts if needs_sync else ():
@@ -529,7 +529,7 @@ class WritePath:
                 self._reserve_ahead(topic, shard)
 
     def note(self, topic: Topic, kind: FrameKind, body: bytes) -> None:
-        """Logs a frame that nobody waits for, where that is possible."""
+        """Logs a frame without a waiting caller, if possible."""
         shard = self.engine.shards[topic.shard]
 
         def note_again() -> None:
@@ -541,7 +541,7 @@ class WritePath:
             note_again()
 
     def after_sync(self, shard_number: int, then: Callable[[], None]) -> None:
-        """Calls back once everything submitted to a shard so far is on the disk; never, when that fails for good."""
+        """Calls back once everything submitted to a shard so far is on the disk; never, if that fails permanently."""
         shard = self.engine.shards[shard_number]
 
         def wait_again() -> None:
@@ -555,18 +555,18 @@ class WritePath:
         return shard.next_lsn - 1 <= shard.writer.synced_lsn
 
     def waits(self, topic: Topic, last_seq: int, has_frames: bool, gate: Gate = Gate.CLASS) -> bool:
-        """Whether something that is logged for the topic now is published only behind a sync.
+        """Returns whether an operation logged for the topic now is published only after a sync.
 
-        `last_seq` is the last seq that it is given; 0 when it is given none.
+        `last_seq` is its last assigned seq; 0 if none is assigned.
         """
         if topic.sync_inflight or gate is not Gate.CLASS:
-            # Nothing of the topic overtakes what waits.
+            # Operations of a topic never overtake waiting ones.
             return gate is Gate.SYNC or topic.sync_inflight > 0
         rules = topic.rules
         return (
             rules.waits
             or (last_seq > topic.ceiling and rules.reserves)
-            # Later operations of an ephemeral topic have nothing to write: only behind a sync do they wait their turn.
+            # Later operations of an ephemeral topic write no bytes: they keep their order only by waiting for a sync.
             or (has_frames and not rules.logged)
         )
 
@@ -586,7 +586,7 @@ class WritePath:
         return pieces
 
     def unstage(self, topic: Topic, block: Block) -> None:
-        """A block is no longer on its way: it is published, or it failed."""
+        """Removes a block from the count in flight after it was published or failed."""
         topic.staged_count -= block.count
         topic.staged_bytes -= block.payload_bytes
         self.engine.staged_bytes -= block.payload_bytes
@@ -597,7 +597,7 @@ class WritePath:
         return next_ceiling(topic, last, topic.staged_ts, self.engine.reserve)
 
     def _reserve_ahead(self, topic: Topic, shard: Shard) -> None:
-        """Raises the ceiling before it is reached, so that nobody has to wait for it."""
+        """Raises the ceiling before it is reached, so that no write waits for it."""
         engine = self.engine
         if not topic.rules.ceilings or shard.writer.poison is not None:
             return
@@ -613,7 +613,7 @@ class WritePath:
 
         shard.submit(_Note(shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling)), True, raised, undone))
 
-    # Caps of topics that hold more than a replay would find
+    # Caps of topics that hold more records than replay would restore
 
     def bound_overfull(self) -> None:
         overfull, self.engine.applier.overfull = self.engine.applier.overfull, set()
@@ -621,8 +621,8 @@ class WritePath:
             self.bound(topic)
 
     def bound(self, topic: Topic) -> None:
-        """Decides what the caps of such a topic take now. It goes through the log in its turn: what was decided before
-        it, a delete for instance, comes before it for readers as it will for a replay."""
+        """Decides the evictions of such a topic. They are logged in order: earlier decisions, such as a delete, precede
+        them for readers as for replay."""
         engine = self.engine
         if topic.evicting or not self.takes_notes(topic) or not engine.exists(topic):
             return
@@ -631,7 +631,7 @@ class WritePath:
             self.log(_Eviction(self, topic, floor), Gate.TURN)
 
     def complete(self, topic: Topic) -> None:
-        """A snapshot has everything the topic holds: from here on a replay finds by itself what the caps take."""
+        """Ends explicit evictions after a snapshot contains the whole topic: from here replay derives them."""
         if not self.takes_notes(topic):
             return
 
