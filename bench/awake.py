@@ -1,7 +1,7 @@
 """`python -m bench.awake`: what the server's processor time is beside one client, at some rates, with and without the
 setting that lets it stay awake between two requests (`awake_us`).
 
-The client appends one record and waits for the answer, as often as the row says or as fast as it can. Told are the
+The client appends one record and waits for the answer, at the rate of the row or as fast as it can. Told are the
 processor time of the server as a part of a core, and how long an answer took. With `--write` the report goes into
 bench/results/awake.md.
 """

@@ -1,7 +1,7 @@
 """`python -m bench.beside`: our server and those one would choose instead, all running at once and measured in turns.
 
-`make bench-http` measures one server after the other; on a machine that is fast in one minute and slow in the next, a
-ratio of two of its rates says as much of the minutes as of the servers. Here the load generator is connected to all of
+`make bench-http` measures one server after the other; on a machine whose speed changes from minute to minute, a ratio
+of two of its rates depends on the minutes as much as on the servers. Here the load generator is connected to all of
 them and turns from one to the next every tenth of a second, and a server is held while it is not its turn. Each round
 states how many times the other's rate ours is; printed is the median, and the interval that holds it in nineteen cases
 of twenty. With `--write` the report goes into bench/results/beside.md.

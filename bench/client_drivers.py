@@ -49,7 +49,7 @@ async def ours_async(address: str) -> AsyncIterator[AsyncCall]:
 
 
 def raw_socket(address: str) -> Call:
-    """What no client can be below: two system calls, and no look at the answer."""
+    """The lower bound for any client: two system calls, and the answer is not parsed."""
     host, port = address.split(":")
     sock = socket.create_connection((host, int(port)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -13,7 +13,7 @@ from bench.peers import Server
 def read_command(
     name: str, description: str | None, quick: str, servers: Sequence[Server]
 ) -> tuple[argparse.Namespace, list[Server]]:
-    """What was asked for and the servers to be measured; ends the program where it cannot be done."""
+    """Returns the parsed command line and the servers to measure; exits the program when a server is not available."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--write", action="store_true", help="write the report into bench/results")
@@ -39,7 +39,8 @@ def read_command(
 
 
 def end_with_servers(name: str) -> None:
-    """Whoever ends the benchmark ends the server it has just started, too; a second signal must not cut that short."""
+    """A signal that ends the benchmark must also end the server that was just started; a second signal must not
+    interrupt that."""
 
     def end(number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

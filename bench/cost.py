@@ -5,10 +5,10 @@
     python -m bench.cost --beside ../before           the server of another checkout beside this one, in turns
     python -m bench.cost --only append,append-keyed
 
-Rates say how a server does on a quiet machine. What an operation costs can be told on a busy one, too: a fixed number
-of operations, and the time that the threads of the server spent on a processor meanwhile, as the kernel has counted
-it. Of several rounds the least counts, because what disturbs can only add. The server does not stay awake between
-requests here (`TOPICS_AWAKE_US=0`), which would be counted as work.
+Rates compare servers on a quiet machine. The cost of an operation can be measured on a busy machine, too: a fixed
+number of operations, and the processor time of the server's threads during them, as counted by the kernel. Of several
+rounds the least counts, because what disturbs can only add. The server does not stay awake between requests here
+(`TOPICS_AWAKE_US=0`), which would be counted as work.
 """
 
 import argparse
@@ -38,7 +38,7 @@ least of {rounds} rounds."""
 
 @dataclass
 class Cost:
-    """What one operation was found to cost, round by round."""
+    """The measured cost of one operation, by round."""
 
     us: list[float] = field(default_factory=list)
     log_bytes: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The client of `bench.cost`: it says something on every connection, then waits for every answer, and says no more.
+"""The client of `bench.cost`: it sends requests on every connection, waits for every answer, and then sends no more.
 
 Only what the server uses is measured, so the client may be slow; what matters is that it sends the same in the same
 order each time. Client and server share one core and neither takes it from the other (`SCHED_BATCH`), so the server
@@ -97,7 +97,7 @@ class Place:
         return found
 
     def log_bytes(self) -> float:
-        """What the server has written to its log so far."""
+        """The number of bytes that the server has written to its log."""
         found = self.ask("GET", "/v0/metrics")["topics_wal_bytes_written_total"]
         assert isinstance(found, float)
         return found
@@ -118,6 +118,6 @@ def used_ns(pid: int) -> int:
 
 
 def share_one_core() -> None:
-    """Puts us and whoever we start on one core, where nobody is taken off it because another has been woken."""
+    """Pins this process and its children to one core, so that no wakeup moves them to another core."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

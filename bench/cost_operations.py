@@ -1,4 +1,4 @@
-"""The operations of `bench.cost`: what a round of each says to the server.
+"""The operations of `bench.cost`: the requests of a round of each.
 
 An operation prepares its topic and its connections, and gives a function that does one round. Requests are made before
 they are measured wherever they can be, with the same bytes each time but for keys and seqs.

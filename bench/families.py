@@ -91,7 +91,7 @@ def measure(data: Path, load: Load, entries: int) -> dict[str, float]:
         pass
     found = {"build": 1e6 * executor.build_s / entries}
     files = _files(data)
-    # What was merged twice counts twice.
+    # Rows that were merged twice count twice.
     merged = sum(file["rows"] * file["level"] for file in files)
     if merged:
         found["merge"] = 1e6 * executor.merge_s / merged

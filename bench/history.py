@@ -115,7 +115,7 @@ class Bench:
         status = load_status(PosixFileSystem(), Layout(str(self._data)))
         started = status.worker.start_ms / 1000 if status.worker is not None else 0.0
         memory = status.worker.memory_bytes if status.worker is not None else 0
-        # Those that count, without the ones that were merged and are kept for whoever reads them.
+        # The files that count; merged files that are kept for older readers are left out.
         manifests = [json.loads(path.read_text()) for path in (self._data / "families").rglob("manifest.json")]
         files = [file for manifest in manifests for file in manifest["files"]]
         named = sum(file["bytes"] for file in files)
@@ -256,7 +256,7 @@ def _searcher(pid: int) -> int:
 
 
 def _own_mb(pid: int) -> float:
-    """What a process has that is no page of a file: those go when somebody else needs the room."""
+    """The memory of a process without file-backed pages, which the kernel reclaims when it needs them."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) / 1024
 

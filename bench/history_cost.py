@@ -3,10 +3,10 @@
     python -m bench.history_cost --entries 1000000
     python -m bench.history_cost --beside ../before        another checkout beside this one, in turns
 
-What `bench.history` takes the time of over HTTP is asked here in one process, without Spark and without a server: of
-the companions of one stream, and of its segments for the entries of the hits. Told is the time of the process on a
-processor, the median of a round; of several rounds the least counts, because what disturbs can only add. Both sides
-are asked of the same files, which this one builds, and must find the same.
+Measures in one process, without Spark and without a server, the steps that `bench.history` measures over HTTP: queries
+on the index files of one stream, and reads of the entries of the hits from its segments. Told is the time of the
+process on a processor, the median of a round; of several rounds the least counts, because what disturbs can only add.
+Both sides are asked of the same files, which this one builds, and must find the same.
 """
 
 import argparse

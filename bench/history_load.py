@@ -1,4 +1,4 @@
-"""What the benchmark of history searches: real flights with what is known of their planes, and real webhook payloads.
+"""The data set of the history benchmark: real flights joined with data of their planes, and real webhook payloads.
 
 Both sets are grown to any size by going over them again: flights a year later each time, under other ids.
 """
@@ -35,7 +35,7 @@ class Load:
     columns: dict[str, str]
     """The fields that the peers have as columns, and the type each has in SQL."""
     words: tuple[str, ...]
-    """Those of them that are texts."""
+    """The fields that are texts."""
 
 
 def _tables() -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
@@ -144,7 +144,7 @@ _SORTED = "SELECT body FROM logs WHERE {} LIMIT 50"
 def _kind(
     name: str, query: str, where: str, words: str = "", tantivy: tuple[str, str | None, bool] | None = None
 ) -> Kind:
-    """Newest first. `words` is what SQLite's FTS5 is asked; whoever has no words looks for them with `where`."""
+    """Newest first. `words` is the query for SQLite's FTS5; kinds without `words` are searched with `where`."""
     sql = (
         f"SELECT body FROM logs JOIN words ON words.rowid = logs.rowid WHERE words MATCH '{words}' "
         "ORDER BY logs.rowid DESC LIMIT 50"

@@ -25,7 +25,7 @@ _PARQUET_ROWS = 100_000
 
 
 def ask_peers(load: Load, entries: int, prisma: bool) -> tuple[dict[str, Peer], list[str]]:
-    """Whoever cannot be had is left out, and said to be."""
+    """Peers that are not available are left out and listed in the report."""
     asked: dict[str, Callable[[Load, int, Path], Peer]] = {
         "SQLite FTS5": _ask_sqlite,
         "DuckDB on Parquet": _ask_duckdb,

@@ -1,4 +1,4 @@
-"""What the benchmark of history measured, and how a page has it."""
+"""The results of the history benchmark, and their form on a page."""
 
 from dataclasses import dataclass, field
 

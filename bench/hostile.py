@@ -39,7 +39,7 @@ _TURN_SHOWN_MS = 20.0
 _ATTACKER, _PROBER = "attacker-secret-0000", "prober-secret-000000"
 _SECONDS_MIN = 3.0
 _RUN_S_MAX = 420
-"""Rows that are not begun by then are left out, and the report says so."""
+"""Rows that have not begun by then are left out, and the report lists them."""
 _IDLE = ("nothing", "nothing, at the end")
 _IDLE_P99_MS_MAX = 5.0
 """Without an attack it is 1.2 ms on a quiet machine."""
@@ -55,7 +55,7 @@ Act = Callable[[], object]
 
 
 class Server:
-    """The server, and what the attacker says to it."""
+    """The server, and the requests of the attacker."""
 
     def __init__(self, folder: Path) -> None:
         address = folder / "address"
@@ -153,7 +153,7 @@ class Found:
     turn_ms: float
     memory_mb: float
     answers: str
-    """What the attacker got."""
+    """The answers that the attacker received."""
 
 
 def _nothing(server: Server, place: str) -> Act:

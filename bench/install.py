@@ -1,7 +1,8 @@
 """Where the servers of the HTTP benchmark come from.
 
-What is not on the machine comes from the registries: Debian packages when the benchmark may install them, npm packages
-and a Go program into `.bench`, which git ignores. What cannot be had raises `Missing` with the reason.
+Peers that are not on the machine come from the registries: Debian packages when the benchmark may install them, npm
+packages and a Go program into `.bench`, which git ignores. `Missing` is raised with the reason when a peer is not
+available.
 """
 
 import functools
@@ -30,7 +31,7 @@ class Missing(Exception):
 
 
 def said(command: list[str], **options: object) -> str:
-    """What a command prints, or `Missing` with what it complained about."""
+    """Returns the output of a command; raises `Missing` with its error output when it fails."""
     try:
         done = subprocess.run(  # type: ignore[call-overload]
             command,

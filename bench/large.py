@@ -43,7 +43,7 @@ most; waits are those of all rounds together."""
 
 @dataclass(frozen=True)
 class Found:
-    """What one measurement of one row found."""
+    """The result of one measurement of one row."""
 
     mb_per_s: float
     waits_ms: list[float]
@@ -119,7 +119,7 @@ class Bench:
         self._places = 0
 
     def run(self, keys: list[str], kinds: list[str], sizes_mb: list[float], rounds: int) -> dict[str, Sides]:
-        """What was found, by what was sent."""
+        """The results by size of the records."""
         rows: dict[str, Sides] = {}
         if self._load_core is not None:
             os.sched_setaffinity(0, {self._load_core})

@@ -46,7 +46,7 @@ _TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class Transport:
-    """How a watcher is made: what it says, and how the generator knows that it is live and counts frames."""
+    """The handshake of a watcher, and how the generator detects that it is live and counts frames."""
 
     ready: str
     frame: str
@@ -56,7 +56,7 @@ TRANSPORTS = {"sse": Transport("caught-up", '"to_seq"'), "ws": Transport("caught
 
 
 class Server:
-    """What the benchmark asks of the server besides the load."""
+    """The requests that the benchmark sends besides the load."""
 
     def __init__(self, target: Running) -> None:
         self._connection = http.client.HTTPConnection(target.address, timeout=_TIMEOUT_S)
@@ -169,7 +169,7 @@ def _told(result: LiveResult) -> str:
 
 
 def _priority(favoured: bool) -> str:
-    """What the report says of the processes' rank on the machine."""
+    """Returns a note for the report about the priority of the processes."""
     if os.sched_getscheduler(0) == os.SCHED_FIFO:
         return ", both with real-time priority"
     return ", both with raised priority" if favoured else ""

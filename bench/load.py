@@ -1,9 +1,9 @@
 """Runs the load generator against a server and watches what both cost.
 
 The generator is a small Go program of this repository (bench/loadgen), built into `.bench` when its source changes. It
-runs on its own core. A generator that used its core up measures itself and not the server: `Result` tells, and the
-report says so. The machine may have other things to do: what they used is measured, too, and a disturbed measurement is
-made again when the machine is quiet, as long as there is patience left for the whole run.
+runs on its own core. A generator that used its whole core measures itself and not the server: `Result` records this,
+and the report shows it. The machine may have other things to do: what they used is measured, too, and a disturbed
+measurement is made again when the machine is quiet, as long as there is patience left for the whole run.
 """
 
 import functools
@@ -49,7 +49,7 @@ class Workload:
     sizes: Sequence[int] = (PAYLOAD_BYTES,)
     # Whether each append has an idempotency key, another one each time.
     keyed: bool = False
-    # What the stream promises about its entries (`bench.described`); only servers that know such streams have the row.
+    # The schema of the stream (`bench.described`); only servers that support such streams have the row.
     kind: str = ""
     # How many appends are sent without waiting for an answer.
     at_once: int = 0
@@ -59,7 +59,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Result:
-    """What one measurement found. CPU shares are of one core."""
+    """The result of one measurement. CPU shares are of one core."""
 
     records_per_s: float
     p50_ms: float
@@ -71,7 +71,7 @@ class Result:
 
 @dataclass(frozen=True)
 class LiveResult:
-    """What one measurement of live delivery found. CPU shares are of one core; those of the server and of others are
+    """The result of one measurement of live delivery. CPU shares are of one core; those of the server and of others are
     over the whole time, in which watchers also connect.
     """
 
@@ -87,7 +87,7 @@ class LiveResult:
 
 
 class Turn(msgspec.Struct):
-    """What was reached in one turn of one side."""
+    """The rate of one side in one turn."""
 
     records: int
     seconds: float
@@ -146,8 +146,8 @@ class Load:
         return self.measure_order(target, order_for(target.server.speaker, place, workload, total))
 
     def measure_in_turns(self, sides: Sequence[tuple[Running, dict[str, object]]], turns: int) -> list[Turns]:
-        """What each of the orders reaches when they are carried out one after the other, again and again. A server is
-        held while it is not its turn."""
+        """Returns the rates of each order when the orders are carried out in turns. A server is held while it is not
+        its turn."""
         whole = {
             "warm_up_s": self.warm_up_s, "seconds": self.seconds, "turns": turns,
             "sides": [
@@ -167,7 +167,7 @@ class Load:
         return msgspec.convert(answers, list[Turns])
 
     def measure_order(self, target: Running, order: dict[str, object]) -> Result:
-        """What the generator finds when it does as it is told."""
+        """Runs an order and returns the result of the generator."""
         order = {"warm_up_s": self.warm_up_s, "seconds": self.seconds, **order}
         return self.least_disturbed(target, lambda: self._measure_once(target, order))
 
@@ -238,7 +238,7 @@ class Load:
     def _told(
         self, command: list[str], env: dict[str, str], whole: dict[str, object], title: str, takes_s: float
     ) -> Any:
-        """What a generator answers to an order."""
+        """Returns the answer of a generator to an order."""
         limit_s = self.warm_up_s + takes_s + 300
         process = subprocess.Popen(
             pinned(self._core, command),
@@ -265,7 +265,7 @@ class Load:
 
 
 def order_for(speaker: Speaker, place: str, workload: Workload, total: int = 0) -> dict[str, object]:
-    """What the generator is to do."""
+    """Returns the order for the generator."""
     order: dict[str, object] = {"connections": workload.connections}
     if workload.reads:
         return order | {"name": speaker.target(place), "limit": workload.records, "total": total}

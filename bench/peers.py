@@ -51,11 +51,11 @@ class Server:
     # Ours chooses its port and writes it to this file; the others are told theirs.
     port_file: str | None = None
     speaks_http: bool = False
-    # What its version is told of.
+    # The product that the version belongs to.
     product: str = ""
     # Whether its reads are measured: ways to sync make no difference to them.
     reads: bool = True
-    # What puts load on it, if that is not the load generator: a peer that is a library and not a protocol.
+    # The command that puts load on it, if the load generator cannot: for a peer that is a library and not a protocol.
     client: list[str] | None = None
     client_env: dict[str, str] = field(default_factory=dict)
 

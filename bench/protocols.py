@@ -1,8 +1,8 @@
-"""What the HTTP benchmark says to each kind of server: how to make a place for records, and what an append looks like.
+"""The requests of the HTTP benchmark for each kind of server: how to create a topic, and the bytes of an append.
 
 Requests are built here as complete bytes and replayed by the load generator, which alone knows how to read answers and
-how to follow cursors. Records are 200 bytes of JSON unless told; the character `~` stands in each of them once, and in
-nothing else a server says, because the generator counts records by it.
+how to follow cursors. Records are 200 bytes of JSON by default; the character `~` stands in each of them once, and
+nowhere else in the answers of a server, because the generator counts records by it.
 """
 
 import http.client
@@ -27,7 +27,7 @@ class Speaker(Protocol):
     """One way to talk to a server. A place is a topic, a stream or a key, by name."""
 
     protocol: str
-    """What the load generator calls it."""
+    """The name of the protocol in the load generator."""
 
     def make(self, address: str, place: str) -> None:
         """Makes the place, and fails with an `OSError` while the server does not answer yet."""
@@ -42,7 +42,7 @@ class Speaker(Protocol):
         """The bytes of as many appends of one record, none of which waits for another; None where they cannot."""
 
     def target(self, place: str) -> str:
-        """What the generator needs to read the place."""
+        """The target that the generator needs for reading the topic."""
 
 
 class Topics:

@@ -34,7 +34,7 @@ class TopicsQueue(Topics):
 
 
 class BullMq(Redis):
-    """A queue of BullMQ, which needs no making. What is sent is left to its library."""
+    """A queue of BullMQ, which needs no making. The library builds the requests."""
 
     protocol = "bullmq"
 

@@ -31,7 +31,7 @@ as it leaves a client in Python, until that client has the record. Topics are of
 
 @dataclass
 class Races:
-    """What the races of one way to follow took, in milliseconds."""
+    """The durations of the races of one way to follow, in milliseconds."""
 
     title: str
     waits_ms: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What two lists of rates, taken in turns, say of each other."""
+"""The ratio of two lists of rates that were measured in turns."""
 
 import math
 import statistics
@@ -11,8 +11,8 @@ _Z = 1.96
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times the other's rate ours is: the median of what each turn says, and the interval that most likely
-    holds it. No distribution is assumed: the ends are ranks of the turns themselves."""
+    """The ratio of our rate to the peer's: the median of the ratios of all turns, and its confidence interval. No
+    distribution is assumed: the ends are ranks of the turns themselves."""
 
     middle: float
     low: float

@@ -25,7 +25,7 @@ _LONE_WRITER = "append-1@1"
 
 @dataclass(frozen=True)
 class Aim:
-    """What the project wants of itself: at least `ratio` times a peer, in every workload whose key begins so."""
+    """A performance target: at least `ratio` times a peer, in every workload whose key begins so."""
 
     workloads: str
     ours: Server
@@ -45,7 +45,7 @@ AIMS = (
     Aim("append-1v@16", _DISK, "nats-debian", 0.8),
     Aim("append-1v@16", _DISK, "nats", 0.8),
     Aim("append-1v@16", _FSYNC, "redis-always", 0.7),
-    # What a client has on its way without waiting is published there.
+    # Pipelined publishing of a client belongs to this row.
     Aim("row-16", _DISK, "nats-debian", 1.0),
     Aim("row-16", _DISK, "nats", 1.0),
     Aim("append-100", _DISK, "redis-everysec", 1.3),
@@ -124,7 +124,8 @@ class Sheet:
         self._markdown.append("")
 
     def doubts(self, generator: dict[str, float], others: Iterable[float]) -> None:
-        """What makes measurements doubtful: a generator without time left, by row, and a machine that was not quiet."""
+        """Lists reasons to doubt the measurements: a generator without spare processor time, by row, and a machine that
+        was not quiet."""
         saturated = [row for row, share in generator.items() if share > SATURATED]
         if saturated:
             self.paragraph(f"The load generator used its core up, and so measured itself, in: {', '.join(saturated)}.")

@@ -1,9 +1,9 @@
 """`make bench-scale`: how everything grows with what is stored: one topic of many records, and many topics of ten.
 
-One server process on a folder that grows from size to size. At each size: the rate it was filled with, single
-requests, the memory of the idle server, the room on disk; then it is killed and started, stopped and started, and a
-checkpoint is watched that has little to do. `--records` and `--topics` say the sizes, `none` leaves a half out. A
-hundred million records take about 10 GB of the temporary folder (`TMPDIR`), a million topics about 3 GB.
+One server process on a folder that grows from size to size. At each size: the rate it was filled with, single requests,
+the memory of the idle server, the room on disk; then it is killed and started, stopped and started, and a checkpoint is
+watched that has little to do. `--records` and `--topics` set the sizes, `none` skips a half. A hundred million records
+take about 10 GB of the temporary folder (`TMPDIR`), a million topics about 3 GB.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def name_of(number: int) -> str:
 
 
 class Growth:
-    """What both halves have in common: a server on a folder, and the ways it is stopped and started."""
+    """The parts that both halves share: a server on a folder, and the ways it is stopped and started."""
 
     def __init__(self, results: ScaleResults) -> None:
         self.results = results
@@ -64,7 +64,7 @@ class Growth:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def note_others(self, before: Usage, seconds: float) -> None:
-        """What others did meanwhile, in cores: the loading client is not one of them."""
+        """Records the processor use of other processes, in cores, without the loading client."""
         self.results.others.append(max(Usage(self.server.pid).others - before.others, 0.0) / seconds)
 
     def restart(self, how: str) -> Start:
@@ -77,7 +77,7 @@ class Growth:
         return Start(seconds, cpu_s, stopped_s, log_bytes)
 
     def checkpoint(self, changed: list[str]) -> tuple[float, float]:
-        """What a checkpoint of few changes costs: processor seconds, and the longest that somebody waited meanwhile."""
+        """Measures a checkpoint of few changes: its processor seconds, and the longest wait of a request during it."""
         self.server.stop()
         quick = StreamsServer(self.folder, {**_SETTINGS, "TOPICS_SNAPSHOT_INTERVAL_MS": str(_SHORT_INTERVAL_MS)})
         self.server = quick
@@ -107,7 +107,7 @@ class Growth:
         return spent[-1], longest
 
     def disk_bytes(self) -> int:
-        """What the folder takes, a block of the file system being the least; what is allocated ahead counts as well."""
+        """Returns the disk usage of the folder in whole blocks, with preallocated space."""
         return sum(path.stat().st_blocks * 512 for path in (self.folder / "topics").rglob("*") if path.is_file())
 
     def say(self, line: str) -> None:

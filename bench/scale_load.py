@@ -1,4 +1,5 @@
-"""What the scale benchmark sends: records by the thousand, topics by the thousand, and single requests with a watch.
+"""The requests of the scale benchmark: records by the thousand, topics by the thousand, and single requests with a
+timer.
 
 Loading must not be what is measured: requests are complete bytes, several connections have some on their way, and
 answers are looked at no further than to see that they are good.
@@ -73,7 +74,7 @@ async def _send(address: str, requests: Iterator[bytes], connections: int, pipel
 
 
 async def _until_taken(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, requests: list[bytes]) -> None:
-    """A server under pressure refuses, and says so: what it refused is sent again."""
+    """A server under pressure refuses requests: refused records are sent again."""
     while requests:
         writer.write(b"".join(requests))
         refused = []

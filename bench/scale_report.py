@@ -27,7 +27,7 @@ class Start:
     cpu_s: float
     stopped_s: float
     log_bytes: int
-    """What the log behind the snapshots held, at most."""
+    """The largest size of the log behind the snapshots."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ScaleResults:
     records: list[RecordsRow] = field(default_factory=list)
     topics: list[TopicsRow] = field(default_factory=list)
     others: list[float] = field(default_factory=list)
-    """What other processes used of a core while it was filled."""
+    """The processor use of other processes during the filling, in cores."""
 
 
 class ScaleReport(Sheet):

@@ -52,7 +52,7 @@ _INDEX_S = 180
 _PEERS_BEGIN_S = 600
 """No peer begins later than this, so that a run ends in twelve minutes on a slow machine, too."""
 _PRISMA_ENTRIES_MAX = 100_000
-"""What it indexes in the time that there is."""
+"""The number of records it indexes in the given time."""
 _APPENDS = 500
 _APPEND_WINDOWS = 15
 _MEMORY = {"TOPICS_SEARCH_STREAM_BYTES": str(2**30), "TOPICS_SEARCH_MEMORY_BYTES": str(3 * 2**30)}
@@ -115,7 +115,8 @@ class Bench:
         return self.size
 
     def ask_peers(self, end: float) -> None:
-        """Whoever cannot be had, or would begin behind the end, is left out, and said to be."""
+        """Peers that are not available, or that would start after the deadline, are left out and listed in the
+        report."""
         asked: dict[str, Callable[[], Answers]] = {
             "SQLite FTS5": lambda: ask_sqlite(self._texts),
             "DuckDB": lambda: ask_duckdb(self._texts),
@@ -224,8 +225,8 @@ class Bench:
         body, address = msgspec.json.encode(KINDS[0].body).decode(), self._server.address
         texts = iter(self._texts * (_APPENDS // len(self._texts) + 1))
         with searching_clients(address, searching, body):
-            # What is asked is what the server lets an append wait for, and not what the clients take of its cores from
-            # each other, which they would not on machines of their own.
+            # Raises the priority of this process: the measured time is the wait that the server causes, without the
+            # competition of the clients for its cores, which separate machines would not have.
             favour(os.getpid())
             try:
                 return p99(times_ms(address, lambda client: client.ask("POST", PATH, next(texts)), 1, _APPENDS, 10))

@@ -25,7 +25,8 @@ class Client:
         host, _, port = address.rpartition(":")
         self._connection = http.client.HTTPConnection(host, int(port), timeout=120)
         self.answered = 0.0
-        """When the last byte of the last answer was there. What a client makes of it is its own time."""
+        """When the last byte of the last answer was there. The time that a client needs to parse the answer is not
+        counted."""
 
     def ask(self, method: str, path: str, body: bytes = b"", expected: tuple[int, ...] = (200, 201, 204)) -> Any:
         self._connection.request(method, path, body, {"content-type": "application/json"})
@@ -151,7 +152,7 @@ def searching_clients(address: str, count: int, body: str) -> Iterator[None]:
         yield
         return
     command = [sys.executable, "-m", "bench.search_client", address, str(count), body]
-    # A session of their own: what they use of the processor is not charged to whoever measures beside them.
+    # A separate session: its processor time is not charged to the process that measures beside it.
     process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     try:
         time.sleep(1.0)
@@ -171,7 +172,7 @@ def _search_for_ever(address: str, count: int, body: bytes) -> None:
 
     for _ in range(count):
         threading.Thread(target=search, daemon=True).start()
-    # Whoever started it ends it, or closes this by ending.
+    # The parent process ends this one, or closes its input by exiting.
     sys.stdin.read()
 
 

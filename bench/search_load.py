@@ -109,9 +109,10 @@ class Kind:
     is_paged: bool = False
     """Whether it is asked for its tenth page."""
     duckdb: str = ""
-    """What DuckDB is asked, where that is something else."""
+    """The query for DuckDB, where it differs."""
     tantivy: tuple[str, str | None, bool] | None = None
-    """What tantivy is asked: a query, the field that it is sorted by, whether that ascends. None where it cannot."""
+    """The query for tantivy: a query, the field that it is sorted by, and whether the order is ascending. None where it
+    cannot."""
 
 
 _FTS = (

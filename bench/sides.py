@@ -5,9 +5,9 @@
 
 A change of a few percent is lost in what a machine does from one minute to the next, and on a shared one from one
 second to the next. So both servers are up, on the same core, and the load generator is connected to both and turns from
-one to the other every tenth of a second: whatever else happens, happens to both. Printed are the medians of all turns,
-and how many times the other's rate ours is: the median of what each pair of turns says by itself, and the interval
-that holds it in nineteen cases of twenty. A row whose interval is too wide to tell wants more `--turns`.
+one to the other every tenth of a second: whatever else happens, happens to both. Prints the medians of all turns, and
+the ratio of our rate to the peer's: the median of the ratios of all pairs of turns, and their interval of 95 percent. A
+row whose interval is too wide needs more `--turns`.
 """
 
 import argparse

@@ -76,7 +76,7 @@ class Bench:
         self._part("many topics", self.topics)
         self._part("table", self.table)
         self.stop()
-        # What the parts before have left for the disk to write is not what the job costs.
+        # Pending writes of the earlier parts must not count as costs of the job.
         shutil.rmtree(self._data)
         self._part("versions", self.versions)
         self._part("worker", self.worker)
@@ -203,7 +203,7 @@ class Bench:
     def worker(self) -> None:
         self.results.worker = list(worker_costs(self._folder / "served" / "data"))
 
-    # What a job costs the writers
+    # Costs of a job for the writers
 
     def latency(self) -> None:
         folder = self._folder / "served"

@@ -1,4 +1,5 @@
-"""What the Spark benchmark works on: a folder of sealed records, a server on one, and a writer that keeps time."""
+"""The load of the Spark benchmark: a folder of sealed records, a server on one, and a writer that measures its
+latency."""
 
 import gc
 import http.client
@@ -182,7 +183,7 @@ class Writer:
         self._connection.close()
 
     def window(self, go_on: Callable[[float], bool]) -> Latencies:
-        """Appends while `go_on`, which hears the seconds since the beginning, says so; asked once a second."""
+        """Appends while `go_on`, called once a second with the seconds since the beginning, returns true."""
         found: list[float] = []
         gc.collect()
         gc.disable()

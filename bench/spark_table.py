@@ -1,8 +1,8 @@
 """The part of `make bench-spark` that is about the archive's table: what a commit costs as the table grows.
 
-A commit opens no data file, so none is made: the table is told of files as the ledger would tell of them. Snapshots are
-kept for ten minutes of rounds five seconds apart, as a busy pipeline has them. `python -m bench.spark_table FILES...`
-measures it alone.
+A commit opens no data file, so none is created: the table gets the file entries that the ledger would give it.
+Snapshots are kept for ten minutes of rounds five seconds apart, as a busy pipeline has them. `python -m
+bench.spark_table FILES...` measures it alone.
 """
 
 import shutil
@@ -47,7 +47,7 @@ class TableCost:
 
 
 def table_cost(root: Path, files: int) -> TableCost:
-    """What a table of so many files costs: to be made, opened, added to, and deleted from."""
+    """Measures a table of so many files: creating, opening, appending, and deleting."""
     found = TableCost(files)
     now = 1_800_000_000_000
     known = [_wanted(root, number) for number in range(files)]

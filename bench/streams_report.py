@@ -28,7 +28,7 @@ order and started again; a start ends when the server says that it is ready, and
 
 @dataclass(frozen=True)
 class Pages:
-    """What one kind of page cost the server, how long it took, and what others used of a core meanwhile."""
+    """The cost of one kind of page for the server, its latency, and the processor use of other processes meanwhile."""
 
     cpu_ms: float
     p50_ms: float
@@ -49,7 +49,7 @@ class Start:
     how: str
     streams: int
     log_bytes: int
-    """What the log behind the snapshots held when it began."""
+    """The size of the log behind the snapshots at the beginning."""
     stopped_s: float
     seconds: float
     cpu_s: float

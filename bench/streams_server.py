@@ -35,7 +35,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Memory(NamedTuple):
-    """What a process holds: by itself, which only it can give back, and with the pages of files it has mapped."""
+    """The memory of a process: private memory, and resident memory with the pages of mapped files."""
 
     own_bytes: int
     resident_bytes: int
@@ -114,7 +114,7 @@ class StreamsServer:
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
     def log_bytes(self) -> int:
-        """What a start would go through behind the snapshots, at most: log files are allocated ahead."""
+        """Returns the most bytes that a start would replay behind the snapshots: log files are preallocated."""
         return sum(path.stat().st_size for path in (self._folder / "topics" / "wal").rglob("*.wal"))
 
     def _end_with(self, number: signal.Signals) -> float:

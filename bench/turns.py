@@ -1,9 +1,9 @@
 """`python -m bench.turns`: the longest turn of the loop that each kind of request causes at its largest.
 
 One server with a clock in its loop (`bench.turns_server`), one kind of request after the other, each a few times; told
-is the longest turn of the loop in the best of them, in processor time, so that it means the same on a busy machine.
-What a row needs is made before it is measured. `--seen` reports what the loop was at in turns that were too long, and
-with `--write` the report goes into bench/results/turns.md.
+is the longest turn of the loop in the best of them, in processor time, so that it means the same on a busy machine. The
+setup of a row is not measured. `--seen` reports what the loop was at in turns that were too long, and with `--write`
+the report goes into bench/results/turns.md.
 """
 
 import argparse
@@ -73,7 +73,8 @@ class Server:
     def ask(
         self, method: str, path: str, body: object = None, quietly: bool = False, **headers: str
     ) -> tuple[int, bytes]:
-        """The answer. What is not bytes is sent as JSON; not being let through is an error, unless `quietly`."""
+        """The answer. Values other than bytes are sent as JSON; a status of 300 or above raises an error, unless
+        `quietly`."""
         said = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         words = {"content-type": "application/json", **{name.replace("_", "-"): text for name, text in headers.items()}}
         self._connection.request(method, path, said, words)
@@ -469,7 +470,7 @@ def measure(server: Server, row: Row, place: str, seen: bool) -> float:
     for _ in range(row.times):
         server.longest_turn()
         act()
-        # What a request leaves behind, such as sealing, is its doing as well.
+        # Work that a request causes later, such as sealing, counts for the row.
         time.sleep(_REST_S)
         found.append(server.longest_turn())
     longest, what = min(found)

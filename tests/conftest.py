@@ -1,4 +1,4 @@
-"""What every test runs under.
+"""Fixtures and settings of every test.
 
 The hypothesis profile is chosen by HYPOTHESIS_PROFILE: `fixed` tries the same examples each time, `random`
 others and more of them, `thorough` many. A failing example is printed with the blob that
@@ -32,7 +32,7 @@ if settings().derandomize:
     providers._get_local_constants = lambda: nothing
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell starts what it puts into the background so, and whoever is started by it is deaf to Ctrl-C as well.
+    # A shell starts background processes with SIGINT ignored, and their children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

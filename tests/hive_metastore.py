@@ -33,8 +33,8 @@ class HiveMetastore:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
-        # The tables for locks an operator makes by a script that no jar has. One that takes itself for Hive's own tests
-        # makes them when it is first asked for transactions, but refuses the locks of every other client.
+        # The tables for locks an operator makes by a script that no jar has. A metastore configured like Hive's own
+        # tests creates them at the first transaction, but refuses the locks of every other client.
         try:
             self._start(**{"hive.in.test": "true"})
             self._ask_for_transactions()

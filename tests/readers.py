@@ -103,7 +103,7 @@ def run_reading(
     environment: Mapping[str, str] | None = None,
     patience_s: int = _PATIENCE_S,
 ) -> str:
-    """What a program prints that has the readers at hand."""
+    """Returns the output of a program that runs with the readers installed."""
     assert READERS_HOME.is_dir(), "the readers of the tests are not installed: run `make setup`"
     env = {
         **os.environ,

@@ -43,7 +43,7 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to know to get in."""
+        """Returns the environment variables that a process needs for access."""
         return {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._port}",
             "AWS_ACCESS_KEY_ID": "someone",

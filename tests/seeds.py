@@ -1,7 +1,7 @@
 """The one number that every random test begins with.
 
-It is the same each time, so that a run says something about the code and nothing about luck; `make slow` draws a new
-one. Tests take it as the fixture `seed`.
+It is the same each time, so that a failure depends on the code and not on luck; `make slow` draws a new one. Tests take
+it as the fixture `seed`.
 """
 
 import os

@@ -1,1 +1,1 @@
-"""What developers run, and nothing that is shipped."""
+"""Developer tools; none of them is part of a release."""

@@ -125,7 +125,7 @@ class Demo:
 
     @staticmethod
     def _try(api: httpx.Client, path: str, body: object) -> None:
-        """A server that is away for a moment is no reason to end."""
+        """A server that is unavailable for a moment must not end the demo."""
         try:
             api.post(path, json=body)
         except httpx.TransportError:
@@ -180,7 +180,7 @@ TRY = ("tail github", "search flights late", "show notices", "router ls")
 
 
 def welcome(port: int) -> str:
-    """What to look at, with commands that run as they stand in this checkout."""
+    """The places to visit, with commands that run as they stand in this checkout."""
     address = "" if port == 4000 else f" --url http://127.0.0.1:{port}"
     lines = [
         f"  The console: http://127.0.0.1:{port}/console",

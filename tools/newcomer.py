@@ -37,7 +37,7 @@ class Walk(NamedTuple):
     event_s: float
     """From the console to an event that was appended and read."""
     cpu_s: float
-    """What of it was work: where others are busy on the machine, the rest is waiting for them."""
+    """The processor time of the walk: on a busy machine the rest is waiting."""
     page: str
 
     @property
@@ -50,7 +50,7 @@ class Walk(NamedTuple):
 
 
 def walk(folder: Path, *, cold: bool = False) -> Walk:
-    """From a clone in this folder to the first event. What was started is ended."""
+    """From a clone in this folder to the first event. Started processes are ended."""
     began, before_s = time.monotonic(), _cpu_s()
     clone = folder / "topics"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True, timeout=PATIENCE_S)

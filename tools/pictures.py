@@ -77,7 +77,7 @@ def pixels_of(png: bytes) -> Pixels:
 
 
 def _unfiltered(rows: Pixels, each: int) -> Pixels:
-    """Each row says, in its first byte, from which neighbours its points were guessed."""
+    """The first byte of each row is the filter type: it names the neighbours that predict each pixel."""
     found = np.zeros((len(rows), rows.shape[1] - 1), np.uint8)
     above = np.zeros(rows.shape[1] - 1, np.uint8)
     for number, row in enumerate(rows):

@@ -111,7 +111,7 @@ def with_proofs(markdown: str) -> str:
     return "\n".join([markdown, *table, ""])
 
 
-# What mkdocs calls.
+# The hook that mkdocs calls.
 
 
 def on_config(config: Any) -> Any:

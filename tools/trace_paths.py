@@ -183,7 +183,7 @@ class Server:
         return Traced(*usual)
 
     def _sockets(self) -> list[Path]:
-        """Those of the server process and of the processes that it started."""
+        """The sockets of the server process and of its child processes."""
         assert self._process is not None
         own = self._control / str(self._process.pid)
         return [own, *(path for path in self._control.iterdir() if path != own)]

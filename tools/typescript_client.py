@@ -1,4 +1,5 @@
-"""`python -m tools.typescript_client`: builds the TypeScript client in clients/typescript; `--check` says if it cannot.
+"""`python -m tools.typescript_client`: builds the TypeScript client in clients/typescript; `--check` fails if it
+cannot.
 
 The types of requests and answers are generated from the OpenAPI document of a server that is started for it, so they
 are not part of the repository. Node and npm are needed; the packages that build the client come from the npm registry.

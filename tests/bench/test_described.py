@@ -1,4 +1,4 @@
-"""What the benchmark sends to streams that promise something: entries that they take, and that can be counted."""
+"""Tests that the benchmark sends entries that match the schemas of its streams and can be counted."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The load generator, for real and in small: what it says it did is what the server has."""
+"""The load generator against a real server, in small: its counts equal those of the server."""
 
 import http.client
 import json

@@ -90,7 +90,7 @@ def test_records_come_live_and_a_pause_misses_nothing(browser: Browser, sampled:
         expect(page.locator(".record")).to_have_count(4)
         page.get_by_role("button", name="Pause").click()
         append(api, "live", [{"data": {"n": n}} for n in range(5, 9)])
-        # What is shown elsewhere on the page has heard of them, and the list has not.
+        # The other views of the page have been updated, the list has not.
         expect(page.locator(".watermarks")).to_contain_text("head 8")
         assert rows(page) == [1, 2, 3, 4]
         page.get_by_role("button", name="Resume").click()

@@ -10,7 +10,7 @@ from tests.http.live import LiveServer
 
 @pytest.fixture
 def payroll(sampled: LiveServer) -> str:
-    """A consumer of its own for a test that changes it."""
+    """A separate consumer for a test that changes it."""
     path = f"{sampled.url}/v0/topics/orders/consumers/payroll"
     httpx.delete(path)
     httpx.put(path, json={"from_seq": 12}).raise_for_status()

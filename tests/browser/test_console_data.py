@@ -68,7 +68,7 @@ def test_an_image_has_a_preview_its_bytes_and_a_download(browser: Browser, sampl
         keep(page, "binary")
         page.locator(".tail").press("ArrowDown")
         expect(page.locator(".detail h2")).to_have_text("Record 2")
-        # Its type says image, its bytes do not.
+        # Its content type is an image type, its bytes are not an image.
         expect(page.locator(".detail img")).to_have_count(0)
 
 

@@ -1,4 +1,4 @@
-"""What surrounds the pages: dialogs, the palette, navigation, and charts with the history of the server."""
+"""The frame around the pages: dialogs, the palette, navigation, and charts with the history of the server."""
 
 import re
 from pathlib import Path

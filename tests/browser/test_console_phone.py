@@ -15,7 +15,7 @@ _WIDER = """() => [...document.querySelectorAll('body *')]
 
 
 def too_wide(page: Page) -> list[str]:
-    """What makes the page wider than the screen, without what scrolls within itself."""
+    """Returns the elements that make the page wider than the screen, without elements that scroll."""
     scrolls = page.evaluate("document.scrollingElement.scrollWidth > innerWidth")
     inner = page.evaluate(
         "[...document.querySelectorAll('.page, main')].some(one => one.scrollWidth > one.clientWidth)"

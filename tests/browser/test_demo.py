@@ -21,7 +21,7 @@ _PATIENCE_S = 300.0
 
 
 def pipeline(url: str) -> dict[str, Any]:
-    """What the pipeline says, once it has made a round."""
+    """The status of the pipeline, after its first round."""
     give_up = time.monotonic() + _PATIENCE_S
     while time.monotonic() < give_up:
         try:

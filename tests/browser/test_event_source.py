@@ -8,8 +8,8 @@ import pytest
 from tests.browser.chromium import open_page
 from tests.http.live import LiveServer, wait_until_ready
 
-# What an application would write. EventSource comes back by itself after a broken connection, with its last id; only
-# when the session is gone, as after a restart, does the page make another one, with that id as its cursor.
+# The code that an application would contain. EventSource comes back by itself after a broken connection, with its last
+# id; only when the session is gone, as after a restart, does the page make another one, with that id as its cursor.
 PAGE = """<!doctype html><title>events</title><script>
 const seen = [], told = [];
 let last;

@@ -72,7 +72,7 @@ STOPS = {
 }
 
 
-# What a phone shows, at its width.
+# The screen of a phone.
 POCKET: ViewportSize = {"width": 360, "height": 740}
 POCKET_STOPS = ("overview", "gap", "search")
 

@@ -1,4 +1,4 @@
-"""The tour of docs/tour.md, taken: the demo runs, and each stop shows what the page says."""
+"""The tour of docs/tour.md: the demo runs, and each stop shows the content that the page describes."""
 
 import os
 import re

@@ -39,7 +39,8 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {"TOPICS_CONFIG": str(path)}
 
 
-# What counts, from the strongest to the weakest. A key never goes to a server that it is not meant for.
+# The sources of the server address and the key, from the strongest to the weakest. A key never goes to a server that it
+# is not meant for.
 ORDER: list[tuple[Server, Mapping[str, str], Context]] = [
     (HERE, {}, Context("http://shop", "shop-key")),
     (HERE, {"TOPICS_API_KEY": "k"}, Context("http://shop", "shop-key")),

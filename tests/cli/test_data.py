@@ -153,7 +153,7 @@ def test_an_export_fails_where_records_are_lost_and_leaves_nothing(
     done = run("export", "capped", str(file), "--skip-lost", env=env)
     assert done.code == 0 and "are lost" in done.err
     assert [json.loads(line)["data"] for line in file.read_text().splitlines()] == [3, 4]
-    # A read tells it, too, and for programs in the data itself.
+    # A read reports it, too, and the JSON output contains it.
     done = run("read", "capped", "-o", "json", env=env)
     assert json.loads(done.out.splitlines()[0]) == {"type": "lost", "gap_from": 1, "gap_to": 3, "reason": "cap"}
     assert "the records 1 to 3 are lost (cap)" in done.err
@@ -209,7 +209,7 @@ def test_the_last_of_those_that_match(env: dict[str, str], client: Client) -> No
 
 
 def test_many_queues_are_listed_without_asking_for_each(env: dict[str, str], client: Client) -> None:
-    # More than the metrics tell of.
+    # More topics than the metrics list.
     for number in range(1005):
         client.append(f"many-{number:04}", 1, config={"type": "queue"} if number % 3 == 0 else None)
     client.claim("many-0003", node="me")

@@ -1,4 +1,4 @@
-"""What `make serve` does on a fresh machine, read from what make would run and from the script that installs."""
+"""The commands of `make serve` on a fresh machine, read from a dry run of make and from the install script."""
 
 import hashlib
 import os
@@ -29,7 +29,8 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def dry_run(checkout: Path, target: str) -> str:
-    """What make would run. The make that runs these tests is not to speak to it: its variables say how to print."""
+    """Returns the commands that make would run. The variables of the make that runs these tests are removed, because
+    they change the output of this one."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     command = ["make", "-n", "--no-print-directory", target]
     done = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, check=True, timeout=60)

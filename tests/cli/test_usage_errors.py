@@ -12,7 +12,7 @@ from topics.cli import main
 from topics_client import Client
 
 MISTAKES = [
-    # What is not there.
+    # Missing resources.
     ("show nothing", 1, "`topics ls` lists those there are, and `topics create` makes one"),
     ("read nothing", 1, '"nothing" does not exist'),
     ("tail nothing -f", 1, '"nothing" does not exist'),
@@ -42,11 +42,11 @@ MISTAKES = [
     ("queue claim there", 1, "`topics create NAME --type queue` makes one"),
     ("context use nothing", 2, "context nothing does not exist: `topics context ls` lists those there are"),
     ("ls --context nothing", 2, "context nothing does not exist"),
-    # What is there already.
+    # Resources that exist already.
     ("create there", 1, "there is a topic there already: `topics set` changes its config"),
     ("set there --type queue", 1, "a log cannot become a queue"),
     ("rm there --if-empty", 1, "topic_not_empty"),
-    # What cannot be.
+    # Invalid values.
     ("append there {", 1, "value 1 is not valid JSON"),
     ("append there " + "[" * 3000 + "]" * 3000, 1, "value 1 is not valid JSON"),
     ("append there 1 -", 2, "give it alone"),

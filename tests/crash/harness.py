@@ -2,11 +2,11 @@
 
 A `World` does operations on an engine that works on the caller's stack, and writes each of them into the `Timeline` of
 its topic before it is handed over. An answer makes an operation acknowledged; an answer that only a sync may precede
-makes it, and everything before it in the timeline, durable. Whatever stops the engine, the timelines then say what has
-to be found (`tests.crash.promises`).
+makes it, and everything before it in the timeline, durable. After any stop of the engine, the timelines determine the
+state that must be found (`tests.crash.promises`).
 
-A refused operation, one that raises instead of being answered, leaves the timeline: it was never handed to the log. One
-that is answered with an error stays, unacknowledged: its frames may or may not be in the log.
+A refused operation, one that raises instead of being answered, leaves the timeline: it was never handed to the log. An
+operation that is answered with an error stays, unacknowledged: its frames may or may not be in the log.
 """
 
 from collections.abc import Callable, Iterator
@@ -182,14 +182,15 @@ class Timeline:
         self.operations: list[Operation] = []
 
     def states(self) -> list[Model | None]:
-        """What there is after none of the operations, after the first, and so on."""
+        """Returns the states after none of the operations, after the first, and so on."""
         states = [self.base]
         for operation in self.operations:
             states.append(operation.apply(states[-1]))
         return states
 
     def acked_state(self) -> Model | None:
-        """What there is when only acknowledged operations count: what a reader of a running engine sees."""
+        """Returns the state in which only acknowledged operations count: the state that a reader of a running engine
+        sees."""
         state = self.base
         for operation in self.operations:
             if operation.acked:
@@ -232,7 +233,7 @@ class TopicDump(NamedTuple):
         return frozenset(seq for seq in seqs if seq >= self.evict_floor)
 
     def as_model(self) -> Model:
-        """What a timeline that goes on from here begins with."""
+        """Returns the model that a continued timeline starts with."""
         return Model(
             self.config, self.head, dict(self.live), self.evict_floor, self.cap_floor, self.ttl_floor, dict(self.keys),
             self.lost_seqs, not self.config.durability.logged, consumers=dict(self.consumers),
@@ -244,7 +245,8 @@ Dump = dict[str, TopicDump]
 
 
 def dump(engine: Engine) -> Dump:
-    """The whole visible state of an engine, read the way a reader reads it. What it keeps count of is checked by it."""
+    """The whole visible state of an engine, read the way a reader reads it. Counters of the engine are checked against
+    it."""
     check_totals(engine)
     return {info.topic: _dump_topic(engine, info.topic) for info in engine.list_topics(limit=1000)}
 
@@ -308,8 +310,8 @@ class World:
         self.lost_power = False
         """Whether the machine went down since the timelines began."""
         self.call_failed = False
-        """Whether a call failed since then: the next start may then not trust the page cache, and tell what it holds
-        free as possibly lost, as after a power cut."""
+        """Whether a call failed since then: the next start may then not trust the page cache, and report unsynced
+        records as possibly lost, as after a power cut."""
         self.files: Callable[[FileSystem, EngineOptions], FileSystem] = files_of
         """Makes the file system that an engine gets out of the disk."""
         self.engine: Engine = None  # type: ignore[assignment]
@@ -479,7 +481,7 @@ class World:
             self.engine.run_job(self.engine.housekeeper.relocate(topic))
 
     def background_sync(self) -> None:
-        """What the log's threads do by themselves a moment after a write."""
+        """Runs the sync that the threads of the log run shortly after a write."""
         for shard in self.engine.core.shards:
             shard.writer.sync()
         if not self.poisoned:
@@ -520,7 +522,7 @@ class World:
             yield shard.committer
 
     def heal(self) -> None:
-        """What housekeeping does about a shortage, once a second."""
+        """Retries after a shortage, as housekeeping does once a second."""
         core = self.engine.core
         for shard in core.shards:
             shard.heal()
@@ -535,8 +537,8 @@ class World:
         self.heal()
         operations = self.timeline(steps[0].name).operations
         if operations and isinstance(operations[-1].answer, TopicsError) and not isinstance(steps[0], Create):
-            # The log may or may not know of the operation that failed. What would follow it, where its shard still
-            # takes anything, has no single right outcome after a restart, so nothing follows it.
+            # The log may or may not know of the operation that failed. An operation behind it, where its shard still
+            # takes anything, has no single right outcome after a restart, so none follows.
             return operations[-1].answer
         operations += steps
         answers: list[Answer] = []
@@ -545,7 +547,7 @@ class World:
             answers.append(answer)
             assert len(answers) == 1, "an operation was answered twice"
             if (isinstance(answer, AppendResult) and answer.deduped) or isinstance(answer, PASSING):
-                # What fails for a reason that passes is taken back: it never turns up.
+                # An operation that fails for a temporary reason is rolled back: it never appears.
                 self._forget(steps)
             else:
                 self._answered(steps, answer)
@@ -593,7 +595,7 @@ class World:
 
 
 def _same_as_the_first(answer: Answer) -> None:
-    """For a key that is sent again while the first write with it is on its way: it is no operation of its own."""
+    """For a repeated key while the first write with it is on its way: the repeat does not count as an operation."""
     assert isinstance(answer, TopicsError) or (isinstance(answer, AppendResult) and answer.deduped)
 
 

@@ -33,7 +33,7 @@ def tell(acknowledged: dict[str, object]) -> None:
 
 
 async def write(engine: Engine, run: int, writer: int) -> None:
-    """Appends small batches, some with a key, and deletes some of its own records by their tags."""
+    """Appends small batches, some with a key, and deletes some records of this process by their tags."""
     loop = asyncio.get_running_loop()
     topic = TOPICS[writer % len(TOPICS)]
     number = 0

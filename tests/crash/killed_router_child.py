@@ -73,7 +73,7 @@ async def drop_and_make_again(engine: Engine) -> None:
 
 
 async def read(engine: Engine, name: str) -> None:
-    """Tells every record of a destination as soon as it is published."""
+    """Reports every record of a destination as soon as it is published."""
     cursor = 0
     while True:
         result = engine.read_now(name, ReadRequest(from_seq=cursor, limit=200))

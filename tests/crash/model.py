@@ -1,7 +1,7 @@
-"""What a topic must hold after some of its operations, computed in the plainest way there is.
+"""The expected content of a topic after some of its operations, computed in the plainest way.
 
-The engine keeps blocks, segments, flags and floors; this keeps one dictionary of live records and does to it what each
-operation says. It knows nothing of files, so it cannot share a mistake with the code that writes them.
+The engine keeps blocks, segments, flags and floors; this model keeps one dictionary of live records and applies each
+operation to it. It knows nothing of files, so it cannot share a mistake with the code that writes them.
 """
 
 from dataclasses import dataclass, field, replace

@@ -1,8 +1,8 @@
-"""What must hold of the state that is found after a crash, one function a promise.
+"""The promises about the state after a crash, one function for each.
 
-A promise is handed what the timelines say and what was found, and yields a sentence for each way in which the two do
-not agree. The functions look at the same evidence from different sides and know nothing of each other, so a mistake in
-one of them does not hide what another one sees.
+A promise receives the timelines and the state that was found, and yields a message for each contradiction. The
+functions look at the same evidence from different sides and know nothing of each other, so a mistake in one of them
+does not hide what another one sees.
 """
 
 from collections.abc import Callable, Iterator
@@ -74,7 +74,7 @@ def acknowledged_records_are_there(evidence: Evidence) -> Iterator[str]:
 
 
 def nothing_unwritten_appears(evidence: Evidence) -> Iterator[str]:
-    """What is there was handed in, at that place, with that content."""
+    """Everything that is found was appended, under that seq, with that content."""
     for name, topic, _ in evidence.existing():
         for seq, kept in topic.live.items():
             known = [state.live[seq] for state in evidence.everything[name] if state is not None and seq in state.live]
@@ -108,7 +108,7 @@ def loss_is_told(evidence: Evidence) -> Iterator[str]:
             assert after is not None
             if after.config.durability is Durability.MEMORY and evidence.power:
                 continue
-            # A head that fell back, as class ephemeral allows, is told to whoever was further on already.
+            # When a head falls back, as class ephemeral allows, clients that were further on already are notified.
             silent = _in_every(states[place + 1 :]).keys() - topic.live.keys() - reported
             if silent := {seq for seq in silent if seq <= topic.head}:
                 yield f"{name}: records {sorted(silent)} are lost and nobody is told; told are {topic.reported}"

@@ -38,8 +38,8 @@ def sweep_stops(scenario: Scenario, shards: int, **config: object) -> Iterator[s
 def sweep_faults(
     scenario: Scenario, shards: int, fault: Fault = Fault.EIO, step: int = 1, **config: object
 ) -> Iterator[str]:
-    """Fails every call once, or every `step`-th; every other one fails for good. What the system only lacks is lacked
-    by those calls alone that need it."""
+    """Fails every call once, or every `step`-th; every other one fails for good. A temporary shortage fails only the
+    calls that need the resource."""
     fs = FaultyFileSystem(FakeDisk(), NO_FAULTS)
     scenario(QueueWorld(fs, options(shards), **config))
     only = SHORTAGES.get(fault, frozenset())

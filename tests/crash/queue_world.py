@@ -38,7 +38,7 @@ LEASE_MS = 1000
 
 
 class Sight(NamedTuple):
-    """What a job was seen to be."""
+    """An observed state of a job."""
 
     where: str
     """The topic that holds it; empty when none does."""
@@ -72,7 +72,7 @@ class Sight(NamedTuple):
 
 GONE = Sight("")
 Change = Callable[[Sight], set[Sight]]
-"""What an operation may make of a job."""
+"""The possible effects of an operation on a job."""
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Story:
     durable: int = 0
     """The first sight that may be found after a power cut."""
     open: set[Sight] = field(default_factory=set)
-    """What else it may have been when time passed: what a change that failed would have made of it."""
+    """Its other possible states when time passed: the result of a change that failed."""
 
 
 @dataclass
@@ -143,7 +143,7 @@ class QueueWorld:
         self.engine: Engine = None  # type: ignore[assignment]
         self._value = 0
         self.pauses = {False}
-        """What the queue may say of its pause after a crash."""
+        """The possible values of the queue's pause after a crash."""
 
     @property
     def leases_survive(self) -> bool:
@@ -283,7 +283,7 @@ class QueueWorld:
 
     def pass_time(self, ms: int) -> None:
         self.clock.advance(ms)
-        # What time does needs no log: what was seen with a moment that has passed is now seen without it.
+        # Effects of time need no log: a state with a moment that has passed is now a state without it.
         now = self.clock.now_ms()
         for story in self.stories.values():
             open_before = story.open | set(story.sights[story.durable :])
@@ -349,7 +349,8 @@ class QueueWorld:
         if self.held:
             if refused:
                 self.unanswered.pop()
-            return None  # What was changed without the log is not told from what waits for it until all is flushed.
+            # An unlogged change cannot be distinguished from a change that waits for the log until all is flushed.
+            return None
         failed = isinstance(answers[0], TopicsError)
         # A claim may be answered and its dead letters fail after that: what becomes of those is then open as well.
         if refused or (not failed and (poisoned or not self.poisoned)):
@@ -357,7 +358,7 @@ class QueueWorld:
         if not failed or refused:
             for value in only or {}:
                 self.stories[value].sights = [GONE]
-        # What a poisoned engine shows is not promised to anybody, and a bystander's promise stands as it was.
+        # The state that a poisoned engine shows is not promised, and a bystander's promise stands as before.
         self.observe(durable=self.config["durability"] is Durability.FSYNC and not failed, kept=not failed)
         return answers[0]
 
@@ -377,7 +378,7 @@ class QueueWorld:
                     story.durable = story.kept
 
     def possible(self, value: int, power: bool) -> set[Sight]:
-        """What a job may be after a crash."""
+        """Returns the possible states of a job after a crash."""
         story = self.stories[value]
         sights = set(story.sights[story.durable if power else story.kept :]) | story.open
         for change in self.unanswered:
@@ -415,7 +416,7 @@ def _after(sight: Sight, now: int) -> Sight:
     return sight
 
 
-# What must hold
+# Required states
 
 
 def broken(world: QueueWorld, power: bool) -> Iterator[str]:

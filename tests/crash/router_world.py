@@ -5,7 +5,7 @@ number of its topic. Deletes are noted when they are asked for and when they are
 `broken` compares: what was published is there, with the same seq, unless somebody removed it or the loss is told; what
 was deleted stays deleted; nothing is there twice; and, once the routers went on, what is left in a source has arrived.
 
-Every value occurs once. It says who wrote it, so that a copy can be told from a direct write.
+Every value occurs once. The value names its writer, so that a copy differs from a direct write.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -107,7 +107,7 @@ class RouterWorld:
         return twin
 
     def rebase(self, found: Dump) -> None:
-        """What was found is all that counts from now on; what was lost has been told."""
+        """From now on only the records that were found count; lost ones have been reported."""
         self.published = {t.topic_id: {seq: kept.value for seq, kept in t.live.items()} for t in found.values()}
         self.classes = {t.topic_id: t.config.durability for t in found.values()}
         self.removed = {t.topic_id: self.removed.get(t.topic_id, set()) - t.live.keys() for t in found.values()}
@@ -211,7 +211,7 @@ class RouterWorld:
             shard.committer.flush()  # type: ignore[attr-defined]
 
     def also_broken(self, found: Dump, restarted: bool) -> Iterator[str]:
-        """What else was promised, and is not so."""
+        """Lists violations of the other promises."""
         yield from ()
 
     def go_on(self) -> None:
@@ -233,7 +233,7 @@ class RouterWorld:
         return value
 
 
-# What may not be
+# Forbidden states
 
 
 def broken(world: RouterWorld, found: Dump, restarted: bool) -> Iterator[str]:
@@ -275,7 +275,7 @@ def broken(world: RouterWorld, found: Dump, restarted: bool) -> Iterator[str]:
 
 
 def undelivered(world: RouterWorld, once: dict[int, set[object]]) -> Iterator[str]:
-    """What is left in a source and is not in the destination, after the routers went on.
+    """Returns the records of a source that are missing in the destination after the routers went on.
 
     `once` is what the destinations ever held: what is not there any more was removed there, or `broken` has told.
     """
@@ -325,7 +325,8 @@ def sweep_stops(
         world.note_floors()
         where = f"stopped before call {call} of {last}, after {disk.trace[-1] if disk.trace else ''}"
         for ending, crashed in crashes(disk, endings(call)):
-            # What follows a recovery is looked at for every third call: it hardly depends on where the machine stopped.
+            # The recovery is followed by more work for every third call only: it hardly depends on where the machine
+            # stopped.
             for text in examine(world, crashed, ending, on_and_on=call % 3 == 0):
                 yield f"{where}, {ending}: {text}"
 
@@ -334,8 +335,8 @@ def sweep_faults(
     scenario: Callable[[Any], None], options: EngineOptions, make: type[RouterWorld] = RouterWorld,
     fault: Fault = Fault.EIO,
 ) -> Iterator[str]:  # fmt: skip
-    """Fails every call of a scenario once, and for good; the engine runs on, then the machine ends. What the system
-    only lacks is lacked by those calls alone that need it."""
+    """Fails every call of a scenario once, and for good; the engine runs on, then the machine ends. A temporary
+    shortage fails only the calls that need the resource."""
     counted = FaultyFileSystem(FakeDisk())
     scenario(make(counted, options))
     for call, (operation, path) in enumerate(list(counted.trace), start=1):

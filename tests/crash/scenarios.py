@@ -386,7 +386,7 @@ def living(world: World) -> None:
 
 
 class RandomLife:
-    """Whatever a seed says, the same each time: a longer life than anybody would write down."""
+    """A random life, the same for each seed: longer than any scenario written by hand."""
 
     def __init__(self, seed: int, steps: int, classes: tuple[str, ...], restarts: bool = True) -> None:
         self._seed = seed

@@ -1,7 +1,7 @@
 """Streams under crashes: a play of stream operations, what it was told, and what must be true after any ending.
 
-The engine runs on the caller's stack over a fake disk that stops before a call. What a player was answered is a
-promise; what it sent and was not answered may be there or not, but not in parts and not twice.
+The engine runs on the caller's stack over a fake disk that stops before a call. An answer to a player is a promise; a
+request without an answer may have been carried out or not, but not in parts and not twice.
 """
 
 from bisect import bisect_right
@@ -239,7 +239,7 @@ def _twin(player: Player) -> Player:
 
 
 def check_streams(player: Player) -> Iterator[str]:
-    """What was acknowledged is there, once and in order; what was not is there whole or not at all."""
+    """Acknowledged entries are present, once and in order; other entries are present whole or not at all."""
     for name in player.maybe_created:
         try:
             text = player.read(name)
@@ -392,7 +392,7 @@ def promises_broken_by_failures(
                     player.__init__(FaultyFileSystem(inner, plan))  # type: ignore[misc]
                     scenario(player)
                 except OSError:
-                    continue  # It did not start, and says so.
+                    continue  # It did not start, and reported that.
                 for ending in endings(call)[:2]:
                     survivor = _twin(player)
                     try:

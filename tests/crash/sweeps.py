@@ -112,7 +112,7 @@ def sweep_starts(world: World, disk: FakeDisk, ending: Ending, endings: tuple[En
 
 
 class Failure(NamedTuple):
-    """What one run with an injected fault left behind."""
+    """The result of a run with an injected fault."""
 
     world: World
     inner: FakeDisk
@@ -146,7 +146,7 @@ def plans(
 
 
 SHORTAGES = {Fault.ENOSPC: LACK_OF_ROOM, Fault.EMFILE: LACK_OF_DESCRIPTORS, Fault.ENOMEM: frozenset[str]()}
-"""What passes by itself, and which calls notice it; none named are all."""
+"""A temporary fault, and the calls that it affects; no names mean all calls."""
 _PASSES_AFTER = 7
 
 
@@ -192,7 +192,7 @@ def _examine_failure(failure: Failure) -> Iterator[str]:
     world.heal()
     if world.poisoned or world.engine.core.room.short is not None:
         yield "what is over is not over for the engine"
-    # What failed once is made good by the next attempt.
+    # The next attempt repairs a single failure.
     if not world.checkpoint():
         yield "no checkpoint succeeds any more"
     for text in examine(world, inner.crash(Survival.NOTHING), POWER_CUT):
@@ -200,7 +200,7 @@ def _examine_failure(failure: Failure) -> Iterator[str]:
 
 
 def _poison_is_visible(world: World, fs: FaultyFileSystem) -> Iterator[str]:
-    """A shard takes no more writes after a failed one, says so to everybody, and only then."""
+    """A shard refuses writes after a failed one, reports that to every client, and only then."""
     answers = [op.answer for timeline in world.timelines.values() for op in timeline.operations]
     errors = [answer for answer in answers if isinstance(answer, TopicsError)]
     if any(not isinstance(error, ReadOnlyError) for error in errors):
@@ -271,7 +271,7 @@ def _examine(world: World, disk: FakeDisk, restarted: bool, expected: Dump | Non
     if expected is not None:
         yield from _changes("an interrupted start", expected, found)
 
-    # What was found is durable, and finding it changed nothing: not for a power cut, and not for a kill.
+    # The state that was found is durable, and reading it changed nothing: not for a power cut, and not for a kill.
     twin = world.fork()
     twin.start(disk.clone().crash(Survival.NOTHING), restarted=True)
     yield from _changes("a power cut after recovery", found, dump(twin.engine))

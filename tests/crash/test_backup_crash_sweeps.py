@@ -132,7 +132,7 @@ def test_a_restore_that_was_cut_short_is_never_served_from() -> None:
             with pytest.raises(DamageError, match="restore"):
                 start(left, clock, EngineOptions(data_dir="back"))
             if refused % 10 == 0:
-                # Nor do those who look after a folder say that it is whole, or make it look so.
+                # Verification and repair do not report the folder as whole, or make it look so.
                 report = Repair(left, Layout("back"), clock, SeededEntropy(5), "b").run()
                 assert not report.sound and "restoring" in left.list_dir("back")
                 assert "a restore was begun" in report.found.findings[0].what
@@ -171,7 +171,7 @@ def test_a_prune_that_was_cut_short_leaves_whole_backups() -> None:
 
 
 def write_and_ship(clock: ManualClock, engine: Engine, value: int) -> Dump:
-    """Ships a state that is old enough to be whole, and tells it."""
+    """Ships a state that is old enough to be whole, and reports it."""
     append(engine, "orders", value)
     delete(engine, "orders", before_seq=value - 20)
     state = dump(engine)

@@ -33,7 +33,7 @@ from topics.model.topic_config import Durability
 from topics.testing import FakeDisk, PowerCut, Survival
 
 SHOWN = 12
-"""Broken promises come in crowds; the first ones tell what there is to tell."""
+"""A broken promise causes many others; the first ones are enough for a diagnosis."""
 
 each_number_of_shards = pytest.mark.parametrize("shards", [1, 2])
 

@@ -1,7 +1,7 @@
-"""What no crash explains is never passed over: a start refuses, a read states what is missing, and nothing is changed.
+"""Damage that no crash explains is never ignored: a start refuses, a read reports the missing range, and nothing is
+changed.
 
-What a crash does explain, the torn end of the log, is no damage: it is cut off without a word to anybody but the log,
-because nothing in it was promised.
+Damage that a crash explains, the torn end of the log, is cut off and only logged, because nothing in it was promised.
 """
 
 from collections.abc import Iterator
@@ -102,7 +102,7 @@ def logged() -> World:
 
 @each_restart
 def test_a_damaged_frame_with_valid_frames_behind_it_stops_the_start(logged: World, restarted: bool) -> None:
-    """All of it was synced, and the frames say so, so that a restart of the machine is no excuse."""
+    """All frames were synced, and later frames record that, so a restart of the machine does not explain the damage."""
     disk = killed(logged)
     whole = frames(disk)
     for place, frame in enumerate(whole[:-2]):
@@ -190,7 +190,7 @@ def test_a_missing_log_file_stops_the_start(missing: int, restarted: bool) -> No
     if missing == 1:
         assert finding == Finding("data/wal/shard-00", "log file 1 is missing")
     else:
-        # What is told is where the frames end that are still in a row.
+        # The reported place is the end of the contiguous frames.
         assert (finding.where, finding.byte_range) == (LOG, (frames(disk)[-1].end, SMALL.wal_file_bytes))
 
 

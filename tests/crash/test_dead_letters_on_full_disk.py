@@ -42,7 +42,7 @@ class Life:
         self.refused: list[RetryLaterError] = []
 
     def ask(self, what: Callable[[Callable[[object], None]], object]) -> object:
-        """The answer; a refusal is one that says to try again."""
+        """Returns the answer; refusals must ask the client to try again."""
         answers: list[object] = []
         try:
             what(answers.append)

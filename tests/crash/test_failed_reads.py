@@ -127,7 +127,7 @@ def assert_intact(engine: Engine, live: dict[str, set[int]], where: str) -> None
         assert not lost, f"{where}: {name}"
         if name not in ("events", "orders"):
             assert set(served) == expected, f"{where}: {name}"
-        # What the life itself adds and deletes may have failed.
+        # Additions and deletes of the scenario may have failed.
         assert set(served) - expected <= ({max(served)} if name == "orders" else set()), f"{where}: {name}"
         assert name == "events" or expected <= set(served), f"{where}: {name}"
 

@@ -1,4 +1,4 @@
-"""Two writers would destroy a folder, so the second one is turned away, tells why, and touches nothing."""
+"""Two writers would destroy a folder, so the second one is refused with the reason, and changes nothing."""
 
 import os
 import subprocess

@@ -98,7 +98,7 @@ def sweep(survival: Survival, first: int, step: int, files: Files = on_disk) -> 
 
 
 def check(fs: FileSystem, requested: Rows) -> None:
-    """What readers see, by whichever way they come, is what the archive and the log say."""
+    """Readers see the content of the archive and the log, through every interface."""
     assert table_rows(fs) == table_rows(fs, ahead=True) == requested
     assert archived(fs, "orders") == of_topic(requested, "orders")
 

@@ -1,7 +1,7 @@
 """A pipeline that is stopped at any file-system call leaves companions that are valid, and the next run finishes them.
 
-The promise: whatever a manifest names is there, whole, and about the entries that it says; answers are the same before,
-in between and afterwards; and once a run has come to its end everything sealed has a companion and nothing is left
+The promise: every file in a manifest exists, is whole, and covers the entries that the manifest lists; answers are the
+same before, in between and afterwards; and after a complete run everything sealed has a companion and nothing is left
 over.
 """
 
@@ -156,7 +156,7 @@ def prepare() -> World:
 
 
 def check(fs: FileSystem) -> None:
-    """What must be true of the manifests at any moment."""
+    """Checks the invariants of the manifests."""
     store = IndexStore(fs, LAYOUT)
     for topic_id in store.topic_ids():
         manifest = store.load(topic_id)
@@ -225,7 +225,7 @@ def sweep(survival: Survival, first: int, step: int) -> None:
 
 
 def retired_bytes(fs: FileSystem) -> int:
-    """What a run removes before it writes anything."""
+    """Returns the bytes that a run removes before it writes anything."""
     store = IndexStore(fs, LAYOUT)
     found = [(topic_id, store.load(topic_id)) for topic_id in store.topic_ids()]
     names = [(topic_id, one.name) for topic_id, manifest in found if manifest is not None for one in manifest.retired]
@@ -318,7 +318,7 @@ def test_an_attempt_that_nobody_waits_for_harms_no_file() -> None:
     check(world.disk)
     world.clock.advance(2_000)
     assert {name: world.answers(name) for name in expected} == expected
-    # It could not even remove what it had written; whoever comes next does.
+    # It could not remove its files; the next run does.
     run_all(world.disk, world.clock, 12)
     check_complete(world.disk)
 

@@ -1,4 +1,4 @@
-"""What was deleted is out of the companions after `search_erase_ms`, wherever the pipeline is stopped meanwhile."""
+"""Deleted entries are out of the companions after `search_erase_ms`, wherever the pipeline is stopped meanwhile."""
 
 import pytest
 

@@ -1,8 +1,8 @@
 """A companion on its way into the cold tier is never without a complete copy, and nothing is left there for good.
 
-The promise: wherever the pipeline is stopped, and whichever of its calls fails, what a manifest names is whole where
-the manifest says; answers are what they were; and once a run has come to its end, all companions of relocated segments
-are in the cold tier, and nothing is there or in the data folder that no manifest names.
+The promise: wherever the pipeline is stopped, and whichever of its calls fails, every file in a manifest is whole in
+its tier; answers stay the same; and after a complete run, all companions of relocated segments are in the cold tier,
+and no file in it or in the data folder is missing from the manifests.
 """
 
 from collections.abc import Callable
@@ -94,7 +94,7 @@ def manifests(fs: FileSystem, cold: str) -> dict[int, IndexManifest]:
 
 
 def check(fs: FileSystem, cold: str) -> None:
-    """What must be true of the manifests at any moment."""
+    """Checks the invariants of the manifests."""
     store = IndexStore(fs, Layout("data", cold))
     for topic_id, manifest in manifests(fs, cold).items():
         for file in manifest.files:

@@ -1,8 +1,8 @@
 """A segment on its way into an object store, or changed or removed there, is never without a complete copy.
 
-The store is a folder of the disk that crashes, so the process stops, or a call fails, at every step of every call to
-it as well as between them: before an upload, in the middle of it, after it and before anybody heard of it. What is
-kept nearby is on the same disk. Every stop is followed by starts after which all promises are checked.
+The store is a folder of the disk that crashes, so the process stops, or a call fails, at every step of every call to it
+as well as between them: before an upload, in the middle of it, after it and before anybody heard of it. The local cache
+is on the same disk. Every stop is followed by starts after which all promises are checked.
 """
 
 import contextlib
@@ -102,7 +102,7 @@ def test_a_start_that_fetches_what_is_missing_may_be_cut_short() -> None:
 
 
 class Flaky:
-    """Gives every start of a world a store whose calls fail as `fails` says; they are counted over all starts."""
+    """Gives every start of a world a store whose calls fail by the plan `fails`; they are counted over all starts."""
 
     def __init__(self, fails: Callable[[int], bool]) -> None:
         self._fails = fails

@@ -27,7 +27,7 @@ from topics.system.process import boot_id
 
 
 class Oracle:
-    """What was acknowledged, and so must be there; and how far each topic's seqs had come."""
+    """The acknowledged records, which must be found; and the last known seq of each topic."""
 
     def __init__(self) -> None:
         self.records: dict[str, dict[int, str]] = {topic: {} for topic in killed_child.TOPICS}

@@ -1,7 +1,7 @@
 """A folder with a queue in it is damaged in one place: verify finds it, repair mends it, and no job is lost untold.
 
 The log holds every frame that queues write. A job that can be found neither in its queue nor in the dead letter topic
-must lie in a range that the repair reported. What repair cannot know is whether a job in a damaged frame was claimed,
+must lie in a range that the repair reported. Repair cannot know whether a job in a damaged frame was claimed,
 acknowledged or moved: such a job may be back, and is delivered once more.
 """
 

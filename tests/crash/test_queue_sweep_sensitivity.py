@@ -98,7 +98,7 @@ def an_acknowledgement_is_answered_before_it_is_logged(patch: pytest.MonkeyPatch
     whole = WritePath.waits
 
     def waits(self: WritePath, topic: Topic, last_seq: int, has_frames: bool, gate: Gate = Gate.CLASS) -> bool:
-        # Of a queue nothing but acknowledgements has no seq of its own.
+        # Of the operations of a queue, only acknowledgements have no seq.
         acknowledges = not last_seq and topic.config.type is TopicType.QUEUE and gate is Gate.CLASS
         return not acknowledges and whole(self, topic, last_seq, has_frames, gate)
 

@@ -25,7 +25,7 @@ def look(player: Player) -> None:
 
 
 def seen_by(player: Player) -> list[dict[str, Any]]:
-    """What the follower of this run has seen."""
+    """The entries that the follower of this run has seen."""
     seen: list[dict[str, Any]] = player.__dict__.setdefault("seen", [])
     return seen
 
@@ -74,7 +74,7 @@ def check(player: Player) -> Iterator[str]:
     yield from differences(player, "from the start", entries(player.streams))
     look(player)
     yield from differences(player, "from where it was", seen_by(player))
-    # And a second start finds nothing more to tell.
+    # And a second start finds nothing more to report.
     before = len(entries(player.streams))
     opened(player.streams)
     if len(entries(player.streams)) != before:

@@ -138,7 +138,7 @@ def test_any_call_of_the_storage_fails(fault: Fault) -> None:
         faulty.plan = FaultPlan(call=call, fault=fault)
         run.go(seconds=3)
         assert faulty.failed
-        # What was refused is missing in all later states, so only the last one can be asked for.
+        # Refused operations are missing in all later states, so only the last one can be asked for.
         assert run.acked == len(STEPS), call
         assert stored(disk, Survival.NOTHING, call) == run.states[-1], call
 

@@ -75,7 +75,7 @@ def folder() -> Folder:
             if path in newest.values():
                 last_frames[path] = (last.start, last.end + HEADER_BYTES)
         elif path == f"/{LAYOUT.catalog}":
-            # It repeats for guests what the snapshots say, has checksums of its own and is written anew.
+            # It repeats the content of the snapshots for external readers, has checksums, and is written anew.
             harmless[path] = [(0, len(data))]
         elif path.endswith((".data", ".idx")):
             flags = named.get(path.rsplit(".", 1)[0])
@@ -118,7 +118,7 @@ def check(disk: FakeDisk, report: RepairReport, may_bring_back: bool) -> None:
         back = now.records.keys() - before.records.keys()
         assert may_bring_back or not back, f"{before.name}: {sorted(back)} came back"
         for seq in back:
-            # What was deleted or evicted may come back when the frame that said so is lost, and only as it was.
+            # Deleted or evicted records may come back when the frame of the delete is lost, and only unchanged.
             assert folder().written[topic_id][seq].encode() in now.records[seq]
 
 
@@ -247,7 +247,7 @@ def test_a_whole_kind_of_file_removed(lost: tuple[str, ...]) -> None:
 
 
 def test_other_damage_after_the_machine_restarted(seed: int) -> None:
-    """Then an unsynced end of the log may be torn, and only a frame that says it was synced makes it damage."""
+    """Then an unsynced end of the log may be torn, and only a frame that records the sync makes it damage."""
     for path, offset, mask in flips("wal", 4 * STEP, seed):
         print(f"byte {offset} of {path} xor {mask:#x}")
         disk = folder().disk.clone()
@@ -346,7 +346,7 @@ def test_the_number_of_a_folder_for_damaged_files_is_never_used_twice() -> None:
 def test_a_delete_whose_flag_was_erased_stays_and_what_may_be_meant_is_reported(
     sizes: tuple[int, ...], gone: set[int]
 ) -> None:
-    """An erased flag looks like one that was never set: only the size of what is live tells which it was."""
+    """An erased flag looks like one that was never set: only the size of the live records distinguishes them."""
     disk = FakeDisk()
     builder = Builder(disk)
     builder.put("orders")

@@ -106,7 +106,7 @@ def check(folder: Path, oracle: Oracle) -> None:
     if "d" in held:
         arrived = set(held["c"].values())
         assert {value for value in held["a"].values() if value in oracle.even} <= arrived
-        # What was deleted in b may have been deleted before it was forwarded from there.
+        # Records that were deleted in b may have been deleted before they were forwarded from there.
         assert set(held["b"].values()) <= set(held["d"].values())
         assert oracle.written["a"] <= set(held["a"].values())
         assert set(held["d"].values()) == set(held["e"].values())

@@ -1,4 +1,4 @@
-"""Whoever saw a record under a seq never finds another one there: not after any crash, nor behind a router.
+"""A seq never identifies two different records for a reader: not after any crash, nor behind a router.
 
 `tests.crash.promises` looks at what was acknowledged. This looks through the eyes of a reader, who remembers whatever
 was published: batches up to many times what a topic reserves, into topics that were made by a request and by an append,
@@ -90,7 +90,7 @@ def life(world: World, reader: Reader) -> Iterator[str]:
 
 
 def goes_on(world: World, reader: Reader) -> Iterator[str]:
-    """What a start finds, and what is written behind it."""
+    """Returns the records after a start, and after more writes."""
     yield from reader.look(world)
     world.engine.routing.kick()
     yield from reader.look(world)

@@ -42,7 +42,7 @@ class WithoutCheckpoints(World):
 
 
 def found_after(world: World, scenario: Scenario) -> tuple[Dump, int]:
-    """What a start after a kill finds, and how many log files it had to read."""
+    """Returns the state after a kill and a start, and the number of log files it had to read."""
     scenario(world)
     assert isinstance(world.fs, FakeDisk)
     disk = world.fs.crash(Survival.EVERYTHING)

@@ -49,7 +49,7 @@ def frames(disk: FakeDisk) -> list[tuple[str, Frame]]:
 
 
 def read(streams: Streams, name: str) -> tuple[str, list[tuple[int, int]]]:
-    """Everything a stream still has, and the ranges it tells to be lost."""
+    """Reads all remaining entries of a stream, and the ranges it reports as lost."""
     found, lost, position = "", [], Position(0)
     topic = streams.engine.core.directory.load(name)
     while True:

@@ -160,7 +160,7 @@ def test_swapped_index_files_are_reported_and_searches_stay_right(seal: bool) ->
     swapped = 0
     for one, other in pairs(world.disk, ".companion"):
         if not seal and one.rpartition("/")[2][:41] == other.rpartition("/")[2][:41]:
-            continue  # Nothing that an earlier release wrote tells these apart.
+            continue  # Nothing in the files of an earlier release distinguishes them.
         disk = world.disk.clone()
         swap(disk, one, other)
         assert list(check_index_files(disk, INDEXED)), (one, other)

@@ -89,7 +89,7 @@ class Client:
 
 
 class Promises:
-    """What had been answered at one moment."""
+    """The operations answered by a certain moment."""
 
     def __init__(
         self,
@@ -264,7 +264,7 @@ def test_a_failed_commit_fails_exactly_its_batch_and_stops_the_shard(ahead: int)
 
 @pytest.mark.parametrize("fault", [Fault.ENOSPC, Fault.EMFILE, Fault.ENOMEM], ids=lambda fault: str(fault.name))
 def test_a_shard_that_met_a_shortage_writes_again(fault: Fault) -> None:
-    """What is on its way behind the failed commit fails with it, and the numbers of the frames have no hole."""
+    """Frames queued behind the failed commit fail with it, and the numbers of the frames have no hole."""
     fs = FaultyFileSystem(disk := FakeDisk())
     options = msgspec.structs.replace(THREADED, wal_shards=1, wal_file_bytes=1 << 20, segment_max_events=10_000)
 

@@ -34,7 +34,7 @@ def build() -> FakeDisk:
     commit(engine)
     begin(engine, "u")
     abort(engine, ref("u"))
-    # A commit is synced, and what is logged behind it says so.
+    # A commit is synced, and the frame logged behind it records that.
     begin(engine, "v")
     commit(engine, ref("v"))
     begin(engine, "x")
@@ -66,7 +66,7 @@ def test_a_damaged_frame_stops_the_start_and_is_mended(kind: FrameKind) -> None:
     engine = open_engine(disk)
     reported = {(loss.topic, loss.from_seq, loss.to_seq) for loss in report.losses}
     if kind is FrameKind.TXN_COMMIT:
-        # Without it nobody can say whether its records ever counted: they are told as lost, in every topic.
+        # Without it the outcome is unknown: its records are reported as lost, in every topic.
         assert {("a", 2, 3), ("b", 2, 2)} <= reported
     elif kind is FrameKind.TXN_APPEND:
         assert ("a", 2, 3) in reported or ("b", 2, 2) in reported

@@ -1,7 +1,7 @@
 """Sectors that the disk cannot read, one at a time, in every file: what is served goes on, what is lost is told.
 
-A sector that fails while the engine runs costs the records in it and nothing else. One that fails before a start stops
-the start where the log or a snapshot is in it, and a repair gives the folder back with every loss told.
+A sector that fails while the engine runs costs the records in it and nothing else. A sector that fails before a start
+stops the start where the log or a snapshot is in it, and a repair restores the folder with every loss reported.
 """
 
 import errno
@@ -155,7 +155,7 @@ def test_sector_that_fails_while_the_engine_runs_costs_only_its_records() -> Non
             assert not others_lost or "/0000000000000002/" in place[0]
             assert not lost or "/0000000000000001/" in place[0]
             if place[0].endswith(".data") and warm:
-                # What touches the chunks of the sector, and no more; the head and the index are in memory.
+                # Only the records in the chunks of the sector; the head and the index are in memory.
                 assert len(lost) <= 5, place
             hit += bool(lost)
             # It passes: nothing was given up for good.
@@ -192,7 +192,7 @@ def test_sector_that_fails_before_the_start_is_named_and_mended() -> None:
         again = start(world, mended)  # type: ignore[arg-type]
         for name, count in (("sure", RECORDS), ("other", 6)):
             if name not in {topic.name for topic in again.core.topics.values()}:
-                # Only its frames told of it, and they are gone: the report says so.
+                # Only its frames recorded it, and they are gone: the report includes it.
                 assert report.actions, place
                 continue
             assert not read_around(again, name)[1], (place, report)

@@ -124,7 +124,7 @@ class TransactionWorld(RouterWorld):
         return TransactionRef(id=name, sequence=sequence, attempt=attempt.name)
 
     def go_on(self) -> None:
-        """Whoever got no answer does it again."""
+        """A writer without an answer repeats the transaction."""
         super().go_on()
         for (name, sequence), attempts in list(self.attempts.items()):
             if not any(one.acked for one in attempts) and any(one.asked for one in attempts):
@@ -139,7 +139,7 @@ class TransactionWorld(RouterWorld):
                     self.stage(name, sequence, topic, count)
                 self.commit(name, sequence)
 
-    # What may not be
+    # Forbidden states
 
     def also_broken(self, found: Dump, restarted: bool) -> Iterator[str]:
         yield from self.out_of_turn
@@ -162,7 +162,7 @@ class TransactionWorld(RouterWorld):
                 yield f"{place}: two attempts are there: {whole}"
 
     def _look(self, found: Dump, attempt: Attempt) -> tuple[list[object], list[object]]:
-        """What is there of an attempt, and what is not, but for what somebody removed."""
+        """Returns the records of an attempt that are found, and the missing ones without those removed on purpose."""
         there: list[object] = []
         gone: list[object] = []
         removable = {

@@ -84,7 +84,7 @@ def build() -> tuple[FakeDisk, dict[int, dict[int, str]]]:
 
 
 def fill(disk: FakeDisk) -> dict[int, dict[int, str]]:
-    """What happens in the folder, up to the kill; returns what was ever written to each topic."""
+    """Runs the operations in the folder, up to the kill; returns all records ever written to each topic."""
     builder = Builder(disk)
     for name in ("orders", "events", "small", "gone", "capped"):
         builder.put(name)
@@ -143,7 +143,7 @@ def _expect(answer: object) -> None:
 
 @dataclass
 class Shown:
-    """What readers of one topic get when they read all of it, a little at a time."""
+    """The answers of reads over a whole topic, in small pages."""
 
     name: str
     records: dict[int, bytes] = field(default_factory=dict)

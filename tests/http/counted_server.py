@@ -127,7 +127,7 @@ def _write(census: Path, objects: list[Any], modules: tuple[str, ...]) -> None:
 
 
 def ask_census(pid: int, census: Path, number: signal.Signals, guard_s: float = 30.0) -> Counter[str]:
-    """What such a server counts when it is sent a signal; for a caller that has started one."""
+    """Returns the counts that such a server prints after a signal; for a caller that has started one."""
     census.unlink(missing_ok=True)
     os.kill(pid, number)
     give_up = time.monotonic() + guard_s

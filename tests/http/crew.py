@@ -1,8 +1,8 @@
 """Many tasks that end together, in bounded time, whatever each of them does.
 
-A `TaskGroup` cancels its tasks once and then waits for them for as long as it takes. A task in whose hands the
-cancellation gets lost keeps it waiting for ever, and whoever limits the time of the whole by `wait_for` waits with it:
-`wait_for` itself loses one that comes in the same tick as what it waits for. So this asks again, and gives up loudly.
+A `TaskGroup` cancels its tasks once and then waits for them for as long as it takes. A task that loses the cancellation
+keeps it waiting for ever, and a caller that limits the time of the whole by `wait_for` waits with it: `wait_for` itself
+loses a cancellation in the same tick as the result. So this asks again, and gives up loudly.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Crew:
                 task.cancel()
             _, left = await asyncio.wait(left, timeout=_PATIENCE_S)
             if not left:
-                # What they closed on their way out is gone behind the next tick.
+                # Connections that they closed at their end are gone after the next tick.
                 await asyncio.sleep(0.1)
                 return
         stacks = [[f"{frame.f_code.co_qualname}:{frame.f_lineno}" for frame in task.get_stack()] for task in left]

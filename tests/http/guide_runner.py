@@ -65,9 +65,9 @@ class Guide:
         self._url = url
         self._background: list[subprocess.Popen[bytes]] = []
         self.before: dict[str, Callable[[], None]] = {}
-        """What the reader waits for before a command."""
+        """The conditions that the reader waits for before a command."""
         self.python_paths: dict[str, str] = {}
-        """Packages of their own that a command needs."""
+        """Additional packages of a command."""
         self.skipped: set[str] = set()
         """Commands that a test does in another way."""
         programs = self.folder / "bin"

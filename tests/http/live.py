@@ -18,7 +18,7 @@ _SERVE = ("-c", "import sys; from topics.cli import main; sys.exit(main(['serve'
 
 
 def wait_until_ready(url: str, key: str = "") -> None:
-    """The port opens before the log is replayed. Whoever starts a server again, and asks it with nothing that waits by
+    """The port opens before the log is replayed. A test that restarts a server, and sends it no request that waits by
     itself, waits for the latter."""
     give_up = time.monotonic() + _PATIENCE_S
     headers = {"authorization": f"Bearer {key}"} if key else {}
@@ -56,7 +56,7 @@ class LiveServer:
             "TOPICS_PORT_FILE": str(port_file),
             "TOPICS_DATA_DIR": str(self._folder / "data"),
             "TOPICS_WAL_SHARDS": "1",
-            # Whoever tests the families says so: no other test wants a Spark beside it.
+            # Tests of the families enable them: no other test needs a Spark beside it.
             "TOPICS_SEARCH_FAMILIES": "off",
         }
         with (self._folder / "log").open("ab") as log:

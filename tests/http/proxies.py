@@ -29,7 +29,7 @@ def free_port() -> int:
 
 
 def replaced(text: str, changes: dict[str, str]) -> str:
-    """Every change must be one: an example that says something else by now is no longer the one that is tried."""
+    """Every change must apply: a changed example would no longer be the tested one."""
     for old, new in changes.items():
         assert text.count(old) == 1, f"{old!r} should be there once"
         text = text.replace(old, new)
@@ -52,7 +52,7 @@ def nginx(folder: Path, program: str, server: str, port: int, pair: tuple[Path, 
     places = "".join(
         f"{kind}_temp_path {folder / kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
-    # What a distribution's nginx.conf has around its sites.
+    # The content that a distribution's nginx.conf has around its sites.
     (folder / "nginx.conf").write_text(
         f"daemon off; pid {folder / 'pid'}; error_log {folder / 'log'};"
         f"events {{}} http {{ access_log off; {places} include {folder / 'site.conf'}; }}"

@@ -14,7 +14,7 @@ import msgspec
 PATIENCE_S = 30.0
 
 Act = Callable[["Peer"], None]
-"""What is done on one connection."""
+"""The steps on one connection."""
 
 
 class Asked(msgspec.Struct):
@@ -126,7 +126,7 @@ class ScriptedServer:
 
 
 def http(body: object = None, *, status: str = "200 OK", raw: bytes | None = None, **headers: str) -> bytes:
-    """An answer as it should be."""
+    """A correct answer."""
     content = msgspec.json.encode(body) if raw is None else raw
     lines = [f"HTTP/1.1 {status}", f"content-length: {len(content)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -165,7 +165,7 @@ def resets(peer: Peer) -> None:
 
 
 def hangs(peer: Peer) -> None:
-    """Takes a request and says nothing."""
+    """Reads a request and does not answer."""
     peer.ask()
     peer.server.over.wait(4 * PATIENCE_S)
 

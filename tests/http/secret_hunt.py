@@ -18,7 +18,7 @@ def hunt(words: list[str], result: Path) -> None:
         time.sleep(0.01)
     gc.collect()
     found, seen = set(), set()
-    # What the collector does not track, as objects of plain values, is reached through what it does.
+    # Objects that the collector does not track, such as objects of plain values, are reached through tracked ones.
     open_ends = [*gc.get_objects(), *sys._current_frames().values()]
     while open_ends:
         holder = open_ends.pop()

@@ -20,7 +20,7 @@ from tests.http.crew import Crew
 from tests.http.followers import Caller, Follower
 
 PAD = "x" * 400
-# Those that keep little are large, so that who does not read is soon full and then too late.
+# Topics with small caps get large records, so that a slow reader soon has a full buffer and then a gap.
 LARGE_PAD = "x" * 20_000
 WRITERS = 8
 _APPENDS_PER_S = 120
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 
 
 class World:
-    """What was written, and what happened on the way."""
+    """The records that were written, and the events of the run."""
 
     def __init__(self, url: str, seed: int, plan: Plan) -> None:
         self.url = url
@@ -95,7 +95,7 @@ class World:
 
 
 class Reader:
-    """What one follower has seen of its topics, checked as it comes."""
+    """The records that one follower has seen of its topics, checked as they arrive."""
 
     def __init__(self, world: World, topics: list[str]) -> None:
         self.world = world
@@ -233,7 +233,7 @@ class SocketReader(Reader):
         while True:
             stay = time.monotonic() + rng.choice([1, 4, 15, 1000])
             self.doing = "opening"
-            # How long opening may take is the guard's to say, and nobody's ping has to be answered while one naps.
+            # The guard limits the time for opening, and no ping needs an answer during a pause.
             async with connect(target, compression=None, proxy=None, open_timeout=None, ping_interval=None) as socket:
                 starts = {topic: {"from_seq": self.cursors[topic]} for topic in self.topics}
                 await socket.send(json.dumps({"op": "subscribe", "topics": starts, "limit": 50}))
@@ -288,7 +288,7 @@ async def _follow_and_write(world: World, seed: int) -> None:
     readers: list[StreamReader | SocketReader] = []
     for _ in range(plan.streams):
         readers.append(StreamReader(world, rng.sample(TOPICS, rng.choice([1, 1, 2, 4]))))
-    # A cursor of one's own cannot tell two topics of one name apart, so these follow what is never deleted.
+    # A client's cursor cannot distinguish two topics of one name, so these follow topics that are never deleted.
     for _ in range(plan.sockets):
         readers.append(SocketReader(world, rng.sample(KEEPING + LOSSY, rng.choice([1, 2, 4]))))
     crew = Crew()

@@ -1,4 +1,4 @@
-"""What both clients promise whatever the other end does: a server that dies, drips, lies about lengths and resets."""
+"""The promises of both clients for any behaviour of the server: it dies, drips, sends wrong lengths and resets."""
 
 import asyncio
 import base64
@@ -190,7 +190,7 @@ def test_a_refusal_that_comes_before_the_body_was_taken_is_reported(kind: str) -
     def act(peer: Peer) -> None:
         peer.ask_head()
         peer.sock.sendall(refused)
-        # What was sent meanwhile is read, or the system would take the answer back.
+        # Requests sent meanwhile are read, or the system would discard the answer.
         while peer.sock.recv(65536):
             pass
 
@@ -287,7 +287,7 @@ def test_a_cancelled_call_takes_its_connection_along() -> None:
 
 def test_a_client_may_be_used_by_one_loop_after_the_other() -> None:
     with warnings.catch_warnings(), running([then(answers(OK), stays), answers(OK)]) as server:
-        # A connection whose loop is gone cannot be closed any more, and Python says so.
+        # A connection whose loop has ended cannot be closed any more, and Python warns about it.
         warnings.simplefilter("ignore", ResourceWarning)
         client = AsyncClient(server.url, options=ONCE)
         for _ in range(2):

@@ -40,7 +40,7 @@ def test_every_call_is_on_the_page(name: str) -> None:
     assert re.search(rf"`{name}\b|\.{name}\(", PAGE), name
 
 
-# What is called otherwise than in the description of the API.
+# Parameters with another name than in the description of the API.
 CALLED = {
     "deleteRecords": "delete", "openSocket": "ws", "createWatch": "watch", "openWatch": "watch", "self": "whoami",
     "listBackups": "backups", "headStream": "get_stream", "appendToStream": "append_stream",

@@ -106,7 +106,7 @@ def test_a_second_writer_takes_over(client: Client) -> None:
         second.append("fenced", "second")
         with pytest.raises(TransactionFenced):
             first.append_many("fenced", ["first"])
-        # What the second has committed is committed for the first, too.
+        # A commit of the second writer counts as a commit of the first, too.
     assert first.deduped
     assert values(client, "fenced") == ["second"]
 

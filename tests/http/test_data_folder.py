@@ -73,7 +73,7 @@ def test_server_whose_data_folder_vanished_says_so_and_takes_no_writes(
 
 
 def refused_start(folder: Path, *flags: str) -> str:
-    """What a server that cannot start says."""
+    """Returns the error output of a server that cannot start."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
     command = [sys.executable, "-m", "topics", "serve", "--port", "0", "--data-dir", str(folder), *flags]
     done = subprocess.run(command, env=inherited, capture_output=True, text=True, timeout=60, check=False)

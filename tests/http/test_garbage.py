@@ -103,7 +103,7 @@ def test_a_request_leaves_nothing_to_the_collector(
     def garbage() -> dict[str, int]:
         return dict(counted_server.ask_census(server.pid, census, signal.SIGUSR2))
 
-    # What is made once, by the first of a kind, does not count.
+    # Objects that the first request of a kind creates once do not count.
     first = ask(http, 0)
     assert first.status_code in _ANY, json.dumps(first.text)
     garbage()

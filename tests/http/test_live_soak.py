@@ -40,7 +40,7 @@ _SETTINGS = {
 
 
 class Weight(NamedTuple):
-    """What a server is made of."""
+    """The resources of a server process."""
 
     resident_bytes: int
     files: list[str]

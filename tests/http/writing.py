@@ -99,7 +99,7 @@ class Site:
         self.http = self._stack.enter_context(client)
 
     def drain(self) -> None:
-        """What the server does first when it is told to stop; see `test_write_paths` for connections that are there."""
+        """Returns the first step of a server's shutdown; see `test_write_paths` for open connections."""
         self.server.on_loop(self.server.api.drain)
         self.reconnect()
 
@@ -122,7 +122,7 @@ class Site:
         return found
 
     def values(self, name: str) -> list[object]:
-        """What a reader finds; nothing where there is none to be read."""
+        """Returns the values that a reader finds; none where the topic cannot be read."""
         topic = self.find(name)
         if topic is None or (topic.guard is not None and topic.guard.hides(topic)):
             return []
@@ -173,12 +173,12 @@ class Site:
         try:
             self._socket.send({"op": "publish", "topic": name, "records": records, "create": False})
         except ConnectionClosed:
-            pass  # What was sent before that is still to be read.
+            pass  # Frames sent before that are still to be read.
         frame = self._socket.frame()
         return 0, frame["code"] if frame["op"] == "error" else DONE
 
     def sink(self, name: str, *values: object) -> Answer:
-        """What a task of Spark does, except that it does not try again."""
+        """Runs the code of a Spark task, without its retries."""
         options = write_options({"url": self.server.url, "topic": name, "writeId": "w"})
         task = sink.BatchSink(options, StructType().add("data", StringType()))
         step = sink.Step("spark:w", 0, "run")
@@ -406,7 +406,7 @@ _QUEUE_CHANGES = frozenset((f"jobs of {JOBS}",))
 
 _TRANSACTION = "/v0/transactions/t"
 _STAGING = frozenset(("names", "bytes", f"topic {TRANSACTIONS_TOPIC}", f"jobs of {TRANSACTIONS_TOPIC}"))
-"""What a sink leaves behind whose commit was refused, until it begins again or the time is over."""
+"""The state after a sink whose commit was refused, until it begins again or the time is over."""
 
 
 def _begin(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""What random writers send: names, tags, payloads and configs chosen to collide, to be cut wrongly and to need escapes.
+"""Random input of writers: names, tags, payloads and configs chosen to collide, to be cut wrongly and to need escapes.
 
 Payloads are JSON text and not values, because what comes back must be that text, byte for byte.
 

@@ -10,7 +10,7 @@ class Job:
     ready_at: int = 0
     """Held back until then; 0 when it is not."""
     scheduled: bool = False
-    """Whether whoever appended it held it back; it may then be met in the one or the other order."""
+    """Whether its writer delayed it; it may then be delivered in either order."""
     deliveries: int = 0
     node: str = ""
     lease_id: str = ""
@@ -22,7 +22,7 @@ class Job:
         self.failures.append((self.deliveries, at_ms, self.node, reason, fatal))
 
     def told(self) -> tuple[str, str, str]:
-        """What a dead letter says of the failures."""
+        """The failures that a dead letter records."""
         if not self.failures:
             return "", "", ""
         return self.failures[-1][3], str(self.failures[0][1]), str(self.failures[-1][1])
@@ -80,7 +80,8 @@ class QueueModel:
         return [seq for seq in sorted(self.jobs) if self.state(seq) == state]
 
     def next_claim(self, requested: int) -> tuple[list[int], list[int]] | None:
-        """What a claim gets and what it finds delivered too often; None where the order is not told by the model."""
+        """Returns the jobs of a claim and the jobs it finds delivered too often; None where the model leaves the order
+        open."""
         ready = self.ready() if not self.paused else []
         if any(job.scheduled and not job.deliveries for job in ready):
             return None
@@ -104,7 +105,7 @@ class QueueModel:
                 held.append(job)
         return held, skipped
 
-    # What happens
+    # Events
 
     def append(self, first: int, values: list[int], ready_at: int) -> None:
         for seq, value in enumerate(values, first):

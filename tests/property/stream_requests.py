@@ -96,7 +96,7 @@ QUERIES: dict[str, tuple[str, ...]] = {
     "prefix": _WORDS,
     "unknown": _WORDS,
 }
-# What each method understands, in groups that make sense together.
+# The parameters of each method, in groups that belong together.
 GROUPS: dict[str, tuple[tuple[str, ...], ...]] = {
     "PUT": (
         (), ("Stream-TTL",), ("Stream-Expires-At",), ("Stream-Closed",), ("Stream-Forked-From",),

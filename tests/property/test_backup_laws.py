@@ -84,7 +84,7 @@ Doing = Callable[[Engine, random.Random], None]
 
 
 def lost(disk: FakeDisk) -> FakeDisk:
-    """What is left where the machine is gone with its disk, and the place is elsewhere."""
+    """Returns the content that remains after a loss of the machine with its disk, when the backup is elsewhere."""
     return disk.clone().crash(Survival.NOTHING)
 
 
@@ -102,7 +102,7 @@ def keep_the_law(rng: random.Random, prepare: Callable[[Engine], None], do: Doin
     """
     last_of_run: State | None = None
     at_place: State | None = None
-    """What losing the machine would leave."""
+    """Returns the content that a loss of the machine would leave."""
     for _ in range(120):
         clock.advance(1)
         do(engine, rng)

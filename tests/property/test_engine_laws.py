@@ -117,7 +117,7 @@ class EngineLaws(RuleBasedStateMachine):
         self.recover(shards)
         self.one(first)
 
-    # Operations: what is asked of the engine, and what the model says to its answer.
+    # Operations: requests to the engine, and the model's expected answers.
 
     @rule(operation=appends)
     def append(self, operation: Operation) -> None:
@@ -135,7 +135,7 @@ class EngineLaws(RuleBasedStateMachine):
 
     @rule(name=batches.names, durability=st.sampled_from(LOCAL))
     def change_class(self, name: str, durability: Durability) -> None:
-        """What was written under one promise is not lost, and not resurrected, under another."""
+        """Records written under one promise are not lost, and not resurrected, under another."""
         topic = self.model.get(name)
         if topic is not None:
             config = msgspec.structs.replace(topic.config, durable=False, durability=durability)
@@ -255,7 +255,7 @@ class EngineLaws(RuleBasedStateMachine):
             return
         deleted = topic.delete(selector.before_seq, selector.match, head)
         if name in self.overtaken and self.engine.core.directory.load(name).unlogged:
-            # What the new caps take is decided behind the delete; the model took it before.
+            # The evictions of the new caps are decided behind the delete; the model applied them before.
             assert isinstance(answer, DeleteResult)
             self.overtaken.add(name)
             return
@@ -394,7 +394,8 @@ class EngineLaws(RuleBasedStateMachine):
             except PowerCut:
                 pass
             self.disk = self.disk.crash(Survival.EVERYTHING)
-        # Also from one start to the next: whoever slept is awake with the next, and the other way round.
+        # Also from one start to the next: a topic that slept in one run may be awake in the next, and the other way
+        # round.
         awake = self.rng.choice((0, 2, 10_000))
         self.engine = Engine.recover(self.disk, options(shards, awake), self.clock, SeededEntropy(1), boot_id="boot")
         self.sealing = PatientRunner(patient=self.rng.random() < 0.5)
@@ -421,7 +422,7 @@ class EngineLaws(RuleBasedStateMachine):
             self.compare_after_start(topic, found[name], killed, ceilings[name])
 
     def compare_after_start(self, topic: ModelTopic, found: Topic, killed: bool, ceiling: int) -> None:
-        """Whether a start found what it had to find. What had to be lost must be told, and nothing else may be."""
+        """Whether a start found what it had to find. Necessary losses must be reported, and nothing else may be."""
         assert found.config == topic.config
         assert topic.head <= found.head <= (ceiling if killed else topic.head), "seqs were given back, or given away"
         exact = topic.exact or not killed
@@ -444,8 +445,8 @@ class EngineLaws(RuleBasedStateMachine):
             assert not reported & {record.seq for record in topic.live}
             assert floors[0] <= topic.cap_floor
             assert floors[1] <= topic.ttl_floor
-            # What is below the floor here need not have been logged, so the floor may have been forgotten: marks begin
-            # again, and the lost ranges tell in its place.
+            # Changes below the floor need not have been logged, so the floor may have been forgotten: marks begin
+            # again, and the lost ranges report them instead.
             self.marks.pop(found.name, None)
             # Nor need have been what told that the clock had been set back.
             topic.last_written = found.last_write_ts

@@ -34,7 +34,7 @@ class Twin:
         self.fake = fake
         self.real = real
         self.synced = b""
-        # Equal bytes do not tell that nothing waits for a sync: one write may have undone another.
+        # Equal bytes do not prove that nothing waits for a sync: one write may have undone another.
         self.waiting = False
 
     def whole(self) -> bytes:

@@ -64,8 +64,8 @@ u16, u32, u64 = st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), st.integer
 garbage = st.binary(max_size=200)
 pairs = st.tuples(u64, u64)
 MALFORMED = (ValueError, struct.error, NewerFormatError)
-"""What the readers of bodies raise. A frame's checksum was right by then, so a caller that reads the log calls it
-damage."""
+"""The errors that the readers of bodies raise. A frame's checksum was right by then, so a caller that reads the log
+calls it damage."""
 
 
 @st.composite
@@ -149,7 +149,7 @@ def test_a_changed_frame_is_never_taken_for_a_frame_and_hides_no_other(
     pieces = [sealed(parts) for parts in written]
     victim = data.draw(st.integers(0, len(pieces) - 1))
     mutated = data.draw(mutations(pieces[victim]))
-    # What was only made longer still begins with the frame.
+    # A frame that was only extended still begins with the valid frame.
     assume(not mutated.startswith(pieces[victim]))
     buffer = memoryview(b"".join([*pieces[:victim], mutated, *pieces[victim + 1 :]]))
     at = sum(map(len, pieces[:victim]))

@@ -1,6 +1,6 @@
 """The HTTP layer gives the same answers however the bytes arrive, and survives whatever they are.
 
-Most of it runs without a network, because only there can a test say where the bytes are cut. The same floods then go
+Most of it runs without a network, because only there can a test choose where the bytes are cut. The same floods then go
 through real sockets, where the question is whether the server still serves others and lets go of everything.
 """
 
@@ -103,7 +103,8 @@ def floods(draw: st.DrawFn) -> bytes:
 
 
 def answers_to(parts: list[bytes], **limits: Any) -> tuple[bytes, list[tuple[str, str, bytes]]]:
-    """What a server says to these parts, and what its application saw, on a connection that is then left."""
+    """Returns the answers of a server to these parts, and the requests that its application received, on a connection
+    that is then left."""
     memory = Memory(App(), **limits)
     memory.send(*parts)
     answered = memory.answered

@@ -75,7 +75,7 @@ class Holder(NamedTuple):
     asked_at: int = 0
     request: Request | None = None
     late: Request | None = None
-    """One that the server has given up waiting for."""
+    """A request that the server has given up waiting for."""
 
     def hold(self) -> HeldLease:
         hold = HeldLease(LEASE_MS)
@@ -139,7 +139,7 @@ def effect(marks: tuple[Mark, ...], mark: Mark, guards: Guards) -> tuple[tuple[M
 
 
 def requests(state: Timed, server: Holder, guards: Guards) -> Iterator[tuple[Timed, Holder]]:
-    """What may become of the requests of a server."""
+    """The possible outcomes of the requests of a server."""
     request, late = server.request, server.late
     faulty = state._replace(faults=state.faults + 1)
     if late is not None:
@@ -260,7 +260,7 @@ class Place(NamedTuple):
     """Everything: the store, three servers, and what was acknowledged."""
 
     lease: int = 0
-    """Who made the newest record."""
+    """The writer of the newest record."""
     lineage: int = 0
     """Whose backups it names."""
     slots: tuple[int | None, ...] = (None,) * SLOTS
@@ -285,7 +285,7 @@ class Rules:
 
 
 OWN_WRITE = {1: 100, 2: 200}
-"""What a successor writes itself."""
+"""The writes of a successor."""
 
 
 def put(slots: tuple[int | None, ...], slot: int, value: int) -> tuple[int | None, ...]:
@@ -323,7 +323,7 @@ def of_primary(state: Place, rules: Rules) -> Iterator[Place]:
         yield state._replace(backup=(writes, first), primary=own._replace(backup=(writes, first, "published")))
     elif phase == "published" and (state.lease == 0 or not rules.announced):
         done = own._replace(backup=(writes, first, "announced"), cut=max(own.cut, writes))
-        # What no object on its way has is acknowledged because of the backup.
+        # Writes that no pending object contains are acknowledged through the backup.
         covered = range(own.cut, writes)
         yield state._replace(primary=done, acked=state.acked.union(covered))
 

@@ -17,7 +17,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 class Books:
-    """What one follower was told, held against what its topic really had."""
+    """The frames that one follower received, compared with the content of its topic."""
 
     def __init__(self, follower: Follower, topic: str, start: int, own: str | None) -> None:
         self.follower = follower

@@ -1,7 +1,7 @@
 """Random lives of a queue, held against a model after every step. The clock is moved by hand.
 
-What must never happen: a job is lost, or is held by two workers at once, or is held back and given out, or is moved to
-the dead letter topic twice or half, or answers to a lease that is not its own. And the counters are exact, always.
+Forbidden outcomes: a job is lost, is held by two workers at once, is delayed and delivered, is moved to the dead letter
+topic twice or half, or answers to another lease. And the counters are exact, always.
 """
 
 import msgspec
@@ -111,7 +111,7 @@ class QueueLaws(RuleBasedStateMachine):
         return answers
 
     def evict(self) -> None:
-        """What is over the cap goes, the oldest first, whoever has it."""
+        """Jobs over the cap are evicted, the oldest first, claimed or not."""
         if not self.gathers:
             self.evicted = set()
         while self.cap_records and len(self.model.jobs) > self.cap_records:

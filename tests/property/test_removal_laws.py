@@ -1,4 +1,4 @@
-"""What an archive is told of deletes: all of them, and nothing that it may still hold for others.
+"""Deletes reported to an archive: all of them, and nothing that it may still hold for others.
 
 Random lives of a topic with few seqs between one kind of end and the next: records deleted in the tail and out of
 segments, one by one and from the front, evicted by a cap, told, confirmed, and found again after a kill. The archive of
@@ -55,9 +55,9 @@ class Life:
         """Every seq that was in a segment of some catalog."""
         self.heard: set[int] = set()
         self.seen = 0
-        """What the archive has taken over, up to which catalog."""
+        """The number of the last catalog that the archive has taken over."""
         self.reported: set[int] = set()
-        """What the last catalog told besides."""
+        """The other seqs that the last catalog reported."""
         self.looked_at = 0, self.reported
 
     def step(self, kind: str) -> None:
@@ -141,7 +141,7 @@ class Life:
         self.looked_at = self.engine.checkpointer.number, self.reported
 
     def confirm(self) -> None:
-        """The archive has taken over what it saw at its last look, and says so."""
+        """The archive confirms the content that it has taken over since its last look."""
         self.seen = self.looked_at[0]
         self.heard |= self.looked_at[1]
         self.disk.make_dirs(LAYOUT.pipeline)

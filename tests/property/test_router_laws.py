@@ -178,7 +178,7 @@ class Play:
             self.exists(name)
         name = f"{source}->{dest}"
         if rules.get("guarantee") is Guarantee.EXACTLY_ONCE:
-            from_seq = None  # What it would find of itself is another test's.
+            from_seq = None  # The content that it would find itself belongs to another test.
         try:
             result = one(ask_route(self.engine, source, dest, from_seq=from_seq, **rules), RouterPutResult)
         except TopicsError:

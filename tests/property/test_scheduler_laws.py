@@ -42,11 +42,11 @@ class SchedulerLaws(RuleBasedStateMachine):
         self.asked: dict[Topic, list[int]] = {}
         """Watchers that were not called yet, in the order they came."""
         self.owed: set[int] = set()
-        """Those of them whose topic has changed since they came."""
+        """The watchers among them whose topic has changed since they came."""
         self.served: set[Topic] = set()
         """Topics whose watchers were called since the scheduler was last let run."""
         self.mistakes: list[str] = []
-        """What is wrong. The scheduler itself survives a watcher that raises, so they are raised elsewhere."""
+        """The mistakes found. The scheduler itself survives a watcher that raises, so they are raised elsewhere."""
 
     def later(self, seconds: float, function: Run) -> NoTimer:
         self.timed.append(function)

@@ -71,7 +71,8 @@ class DescribedLives(RuleBasedStateMachine):
         self.models: dict[str, Model] = {}
         self.numbers = 0
         self.queued: list[tuple[int, int]] = []
-        """What is in the source of the router and not in its destination: the first is not of its version."""
+        """The records in the source of the router that are missing in its destination: the first does not match its
+        schema version."""
         self._open()
         self._ask(self.streams.create, FIRST, CreateRequest(content_type=JSON_TYPE))
         self._ask(self.streams.update_schema, FIRST, update_of(FIRST, 1))
@@ -101,7 +102,7 @@ class DescribedLives(RuleBasedStateMachine):
         self.numbers += count
         return range(self.numbers - count, self.numbers)
 
-    # What is done
+    # Actions
 
     @rule(which=st.integers(0, 9), count=st.integers(1, 4), wrong=st.booleans(), v0=st.booleans())
     def write(self, which: int, count: int, wrong: bool, v0: bool) -> None:
@@ -168,7 +169,7 @@ class DescribedLives(RuleBasedStateMachine):
         self.disk = self.disk.crash(Survival.EVERYTHING)
         self._open()
 
-    # What is true
+    # Invariants
 
     @invariant()
     def everything_is_on_its_side(self) -> None:
@@ -192,7 +193,7 @@ class DescribedLives(RuleBasedStateMachine):
         assert (info.blocked_by, info.blocked_seq) == expected
 
     def _written(self, name: str) -> list[Any]:
-        """What the other protocol finds; where a fork leaves its source, a read ends."""
+        """Returns the entries that the other protocol finds; where a fork leaves its source, a read ends."""
         found: list[Any] = []
         cursor, topic = 0, self.streams.topic(name)
         while cursor < topic.head:

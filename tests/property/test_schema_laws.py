@@ -113,7 +113,7 @@ roots = st.one_of(
 
 @st.composite
 def entries(draw: st.DrawFn, schema: Any) -> Any:
-    """A value that was made to fit a schema; whether it does is for the validator to say."""
+    """Returns a value built for a schema; the validator decides whether it is valid."""
     if isinstance(schema, bool) or not schema:
         return draw(values)
     for word in ("anyOf", "oneOf", "allOf"):

@@ -138,7 +138,7 @@ class Cut(NamedTuple):
 def split(
     values: Sequence[Any], cuts: Sequence[Cut], config: SearchConfig, removed: Collection[int] = ()
 ) -> list[Part]:
-    """Parts between the cuts; a cut that is not inside is none. What is removed is in none of them."""
+    """Parts between the cuts; a cut that is not inside is none. Removed rows are in none of them."""
     kinds = {cut.at: cut.kind for cut in cuts if 0 < cut.at < len(values)}
     kinds[0] = cuts[0].kind if cuts else "scan"
     parts: list[Part] = []

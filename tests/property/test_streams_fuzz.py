@@ -1,5 +1,5 @@
-"""/v1 survives whatever its headers and parameters say: every request is answered in the protocol's own words, what is
-refused changes nothing, and the server serves others, also after a crash that makes it read all of it again.
+"""/v1 survives all values of its headers and parameters: every request is answered by the protocol, a refused request
+changes nothing, and the server serves other clients, also after a crash that makes it read all of it again.
 """
 
 import itertools
@@ -65,7 +65,7 @@ def check_all_is_there_after_a_kill(server: LiveServer) -> None:
             assert int(again[name]["next_offset"]) >= int(stream["next_offset"])
         elif stream["expires_at"] is None:
             assert again[name]["next_offset"] == stream["next_offset"]
-    # What the kill left untold is told behind the start, in its own time.
+    # Notices that the kill interrupted are sent after the start, with some delay.
     give_up = time.monotonic() + PATIENCE_S
     while untrue := _told_untrue(server, again):
         assert time.monotonic() < give_up, f"told of what did not happen: {untrue}"
@@ -87,7 +87,7 @@ def _told_untrue(server: LiveServer, listed: dict[str, dict[str, Any]]) -> list[
 
 
 def _told(server: LiveServer) -> list[dict[str, Any]]:
-    """What the registry tells of streams, from its beginning."""
+    """Reads the registry's events of streams, from the beginning."""
     entries: list[dict[str, Any]] = []
     with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
         offset, up_to_date = "-1", False
@@ -138,7 +138,7 @@ def _first_event(response: HTTPResponse) -> bytes:
 
 
 def complaints(asked: Asked, answer: Answer) -> Iterator[str]:
-    """What is wrong with an answer, whatever was asked."""
+    """Lists violations in an answer that hold for any request."""
     if answer.status not in SERVED | REFUSED:
         yield "a status that the protocol does not have"
     understood = "access-control-allow-origin" in answer.headers

@@ -1,7 +1,7 @@
 """Nobody who did not ask for a sync waits for one: the classes ephemeral, memory and disk, whatever a batch's size.
 
-Time moves on each time somebody looks at the clock, so a sync that was waited for shows in `fsync_ms`. The log says the
-same from its side: how many commits were synced between a write and its answer, or the appearance of its copy.
+Time moves on each time somebody looks at the clock, so a sync that was waited for shows in `fsync_ms`. The log reports
+the same from its side: how many commits were synced between a write and its answer, or the appearance of its copy.
 """
 
 from collections.abc import Callable

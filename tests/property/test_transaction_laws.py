@@ -2,7 +2,7 @@
 
 Random lives of three ids over four topics in three shards: attempts that are replaced, joined, aborted and abandoned,
 parts that are staged again, commits of all parts and of some, direct writes between them, checkpoints and kills. After
-every step each topic holds what the model says, and every answer is the one that the model gives.
+every step each topic has the content of the model, and every answer equals the model's.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ STEPS = ["begin", "begin", "stage", "stage", "stage", "stage", "commit", "commit
 
 
 class Model:
-    """What is open for each id: its sequence, attempt and parts; and which sequence was committed last."""
+    """The open transaction of each id: its sequence, attempt and parts; and the sequence committed last."""
 
     def __init__(self) -> None:
         self.topics: dict[str, list[object]] = {name: [] for name in TOPICS}

@@ -1,6 +1,6 @@
 """A WebSocket gives out the same messages however its bytes arrive, and survives whatever they are.
 
-It runs without a network, because only there can a test say where the bytes are cut.
+It runs without a network, because only there can a test choose where the bytes are cut.
 """
 
 import struct
@@ -32,7 +32,7 @@ _LIMIT = 40_000
 
 @dataclass
 class Said:
-    """What a peer sends, and what must come of it."""
+    """The input of a peer, and the expected result."""
 
     wire: bytes = b""
     texts: list[bytes] = field(default_factory=list)

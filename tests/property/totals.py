@@ -27,7 +27,7 @@ def check_books(engine: Engine) -> None:
 
 
 def check_totals(engine: Engine) -> None:
-    """What is kept count of is what a look at every topic would find."""
+    """The running totals equal the sums over all topics."""
     stats, awake = engine.stats(), list(engine.core.topics.values())
     assert stats.tail_bytes == sum(topic.tail_bytes for topic in awake)
     topics = [*awake, *map(engine.core.pager.peek, engine.core.pager.names)]

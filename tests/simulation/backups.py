@@ -1,4 +1,4 @@
-"""What backups of a simulated server are worth: each can be restored, is sound, and has what was true then."""
+"""Backups of a simulated server: each can be restored, is sound, and has the content of its time."""
 
 from itertools import pairwise
 

@@ -1,5 +1,5 @@
-"""What clients of a simulation do: they write, read, delete, work and copy, over both protocols, and tell the oracle
-what they were answered. A client whose connection is lost opens another and knows nothing of what it had asked."""
+"""The clients of a simulation: they write, read, delete, work and copy, over both protocols, and report their answers
+to the oracle. A client whose connection is lost opens another and knows nothing of what it had asked."""
 
 import asyncio
 import json
@@ -13,7 +13,8 @@ from topics_client.transport.http1 import ProtocolError, Response
 
 _JSON = "content-type: application/json\r\n"
 _TRANSIENT = (408, 429, 500, 503, 507)
-"""Answers that say: not now, or: nobody knows. 500 is none that the server should give; it is counted elsewhere."""
+"""Status codes with the meaning "not now" or "outcome unknown". 500 is none that the server should give; it is counted
+elsewhere."""
 
 
 class Line(Protocol):

@@ -18,7 +18,7 @@ from tests.simulation.oracle import LogTruth
 from topics_client.transport.http1 import ResponseParser
 
 _TRANSIENT = ("throttled", "read_only", "shutting_down", "not_ready", "internal", "disk_full", "system_busy")
-"""Codes that say: not now, or: nobody knows."""
+"""Codes with the meaning "not now" or "outcome unknown"."""
 _FOR_S = (0.01, 0.05, 0.3)
 
 
@@ -72,7 +72,7 @@ class Socket:
         return self._protocol.state is State.OPEN
 
     async def frames(self) -> list[dict[str, Any]]:
-        """What comes next."""
+        """Yields the next frames."""
         while True:
             await self._read()
             found = [event for event in self._protocol.events_received() if isinstance(event, Frame)]

@@ -40,7 +40,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._simulated = clock
         self._selector = _NothingComes(clock)
         self.failures: list[str] = []
-        """What no handler expected; a server has none of these."""
+        """Exceptions that no handler expected; a server raises none of these."""
         self.power_is_cut = False
         self.set_exception_handler(lambda _, context: self._note(context))
 

@@ -17,7 +17,7 @@ class Lost(Exception):
 
 
 class ServerTransport(asyncio.Transport):
-    """The server's end. What it writes waits here until the client reads it."""
+    """The server's end. Its output waits here until the client reads it."""
 
     def __init__(self, link: "Link") -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class ServerTransport(asyncio.Transport):
         self._link.wake()
 
     def take(self, most: int) -> bytes:
-        """What the client reads."""
+        """Returns the bytes that the client reads."""
         taken = bytes(self.unread[:most])
         del self.unread[:most]
         if self._paused and len(self.unread) <= self._high // 4:
@@ -154,7 +154,7 @@ class Link:
                 self.pump()
 
     async def receive(self) -> bytes:
-        """What comes next, some of it; raises `Lost` at the end."""
+        """Returns some of the next bytes; raises `Lost` at the end."""
         while self.open and not self._transport.unread:
             if self._transport.closing:
                 raise Lost

@@ -1,8 +1,8 @@
-"""What the server has said, and what it may therefore not say any more.
+"""The answers of the server, and the later answers that they exclude.
 
-Every value that a client sends is sent once and is a number of its own, so a value that is found tells which request it
-came with. What a request was answered decides what may be found: acknowledged values must be there until something
-that the topic's class allows takes them, refused ones must not, and of the others nobody knows.
+Every value that a client sends is sent once and is a unique number, so a value that is found identifies its request.
+The answer to a request decides which values may be found: acknowledged values must be there until an operation that the
+topic's class allows removes them, refused ones must not, and the others are undecided.
 """
 
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ class End(Enum):
     POWER_CUT = "the machine lost its power"
 
 
-# Which classes may lose acknowledged records, and must then tell, in which end.
+# The classes that may lose acknowledged records and must report that, with the ends that cause it.
 _MAY_LOSE = {
     "ephemeral": {End.STOP, End.KILL, End.POWER_CUT},
     "memory": {End.POWER_CUT},
@@ -51,7 +51,7 @@ class Scan:
     records: list[tuple[int, int]]
     """Seqs with their values."""
     gaps: list[tuple[int, int, str]]
-    """What was told as lost: first and last seq, and why."""
+    """The losses that were reported: first and last seq, and the reason."""
     head: int
 
 
@@ -69,7 +69,7 @@ class LogTruth:
     maybe_deleted_below: int = 0
     may_have_lost: bool = False
 
-    # What clients tell
+    # Reports of clients
 
     def sending(self, values: Iterable[int]) -> None:
         for value in values:
@@ -107,10 +107,11 @@ class LogTruth:
                     if sent.fate is Fate.ACKED:
                         sent.fate = Fate.UNKNOWN
 
-    # What readers find
+    # Findings of readers
 
     def check_page(self, records: list[tuple[int, int]], deleted_below: int | None = None) -> None:
-        """What holds of anything that is read at any moment; `deleted_below` is what was deleted when it was asked."""
+        """Checks the conditions of any page read at any moment; `deleted_below` is the floor of deletes at the time of
+        the request."""
         floor = self.deleted_below if deleted_below is None else deleted_below
         for (before, _), (after, _) in pairwise(records):
             if before >= after:
@@ -128,7 +129,7 @@ class LogTruth:
             self._is_at(seq, value)
 
     def check_whole(self, scan: Scan) -> None:
-        """What holds of everything together."""
+        """Checks the conditions of the complete content."""
         self.check_page(scan.records)
         values = [value for _, value in scan.records]
         if len(set(values)) < len(values):
@@ -251,7 +252,7 @@ class QueueTruth:
             raise Broken(f"{self.produced.name}: jobs {sorted(again)} were acknowledged and are handed out again")
 
     def check_left(self, values: set[int]) -> None:
-        """What is left in the queue, claimed or not."""
+        """Checks the jobs that are left in the queue, claimed or not."""
         if values & self.done:
             raise Broken(f"{self.produced.name}: jobs {sorted(values & self.done)} were acknowledged and are there")
         if self.produced.may_have_lost:

@@ -1,4 +1,4 @@
-"""What an engine holds, for comparing one that stopped with the one that was started behind it."""
+"""The content of an engine, to compare a stopped engine with the one that was started behind it."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def state_of(engine: Engine) -> State:
 
 def _of(engine: Engine, topic: Topic) -> tuple[Any, ...]:
     lost = [(lost.from_seq, lost.to_seq, lost.reason) for lost in topic.lost or ()]
-    # What streams and queues keep has moments in it that are renewed in memory, with a grace behind a start.
+    # The state of streams and queues contains moments that are renewed in memory, with a grace behind a start.
     parts = {n: part if n not in ("stream", "queue") else b"" for n, part in engine.core.features.save(topic).items()}
     counted = (topic.head, topic.earliest, topic.evict_floor, topic.cap_floor, topic.live_count, topic.live_bytes)
     return (topic.id, topic.epoch, encode_config(topic.config), *counted, lost, topic.next_base, parts)

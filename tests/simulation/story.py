@@ -1,4 +1,4 @@
-"""What clients do with a server, and what they know of it: the same over a simulated network and over a real one."""
+"""The scenes of clients and their knowledge of the server: the same over a simulated network and over a real one."""
 
 import asyncio
 from itertools import count
@@ -77,8 +77,8 @@ class Story:
         await clients.check_copies(caller, self.logs[1], COPY, luck)
 
     def begin(self, callers: list[Caller], luck: Random, staying: bool = False) -> list[asyncio.Task[None]]:
-        """Sets the clients going, until they are cancelled or their loop has ended. Those that are `staying`
-        watch and talk over sockets as well."""
+        """Sets the clients going, until they are cancelled or their loop has ended. The `staying` clients watch and
+        write over sockets as well."""
         self._staying = staying
         return [
             asyncio.get_running_loop().create_task(clients.repeat(self._scenes(caller, luck, place), luck))
@@ -89,7 +89,7 @@ class Story:
         return {log.name: log for log in self.logs[:2]}
 
     def _scenes(self, caller: Caller, luck: Random, place: int) -> list[Scene]:
-        """What a client does. The stream has one producer, so that its order is known."""
+        """The scenes of a client. The stream has one producer, so that its order is known."""
         logs, number = [*self.logs, self.logs[0], self.logs[1]], self.number
         scenes: list[Scene] = [
             lambda: clients.write(caller, luck.choice(logs), number, luck),

@@ -1,4 +1,5 @@
-"""Whole servers, simulated: nothing acknowledged is lost, nothing is there twice, and a seed tells the same story."""
+"""Simulations of whole servers: nothing acknowledged is lost, nothing is there twice, and equal seeds give equal
+runs."""
 
 from collections.abc import Callable
 

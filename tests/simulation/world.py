@@ -110,8 +110,8 @@ class World:
         self._crash(end, luck, faults, settings.disk_reserve_seqs)
 
     def _crash(self, end: End, luck: Random, faults: FaultyFileSystem | None, reserve: int) -> None:
-        """What the next server finds. A disk that failed may have dropped what it was given, and nobody can know. What
-        the system only lacked for a while costs nothing."""
+        """Returns the disk that the next server finds. A disk that failed may have dropped what it was given, and
+        nobody can know. A temporary shortage loses nothing."""
         survival = luck.choice(_LOST_BY_POWER) if end is End.POWER_CUT else Survival.EVERYTHING
         self.disk = self.disk.crash(survival, seed=luck.randrange(1 << 32))
         if end is End.POWER_CUT:

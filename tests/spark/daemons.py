@@ -82,5 +82,5 @@ class Daemon:
 
 
 def last_words(text: str) -> str:
-    """What Spark's own chatter leaves."""
+    """Returns the last lines of the output without Spark's log."""
     return "\n".join(line for line in text.splitlines() if " INFO " not in line)[-4000:]

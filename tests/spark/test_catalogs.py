@@ -36,7 +36,8 @@ def hive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 @pytest.fixture(scope="module")
 def glue(s3: S3Server) -> Iterator[dict[str, str]]:
     with pytest.MonkeyPatch.context() as patch:
-        # What pyiceberg asks Glue with is installed beside the server that is asked, and behind everything of ours.
+        # The packages that pyiceberg needs for Glue are installed beside the simulated server, and come last in the
+        # path.
         patch.setattr(sys, "path", [*sys.path, str(HOME)])
         yield {"type": "glue", "glue__endpoint": s3.environment["AWS_ENDPOINT_URL"], "glue__region": "us-east-1"}
 

@@ -227,7 +227,7 @@ def test_the_tasks_of_a_cluster_read_and_write_in_an_object_store(s3: S3Server, 
 
         assert archived() == [(n + 1, f'{{"n":{n}}}') for n in range(200)]
         client.delete("orders", match="t1")
-        # The checkpoint of a clean stop tells Spark of it.
+        # The checkpoint of a clean stop makes it visible to Spark.
         server.stop()
         server.start()
         assert archived() == [(n + 1, f'{{"n":{n}}}') for n in range(200) if n % 3 != 1]

@@ -97,7 +97,7 @@ class Cold:
 
 
 def answers(server: LiveServer) -> tuple[list[list[int]], int]:
-    """What all queries find, and how many segments companions answered for in all of them."""
+    """Returns the results of all queries, and how many segments the companions answered for in all of them."""
     found, indexed = [], 0
     for query in QUERIES:
         answer = httpx.post(f"{server.url}/v1/stream/logs/_search", json=query, timeout=60)
@@ -207,7 +207,7 @@ def test_index_files_in_an_object_store_answer_from_a_bounded_cache(
         assert main(["verify", str(cold.data), "--cold-dir", url]) == 0
         assert "families" not in capsys.readouterr().out
     for reported in tmp_path.glob("port-*"):
-        reported.unlink()  # Another server is to tell its port there.
+        reported.unlink()  # Another server reports its port there.
     with LiveServer(tmp_path, **COLD, cold_dir=url, search_cache_bytes="100") as server:
         assert answers(server) == (expected(), 0)
         assert fetches(server) == {}

@@ -1,4 +1,4 @@
-"""What a query may not hide: each read is driven as Spark drives it, and without a Spark."""
+"""Losses that a query must report: each read is driven as Spark drives it, and without a Spark."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +32,7 @@ def stream(**options: str) -> TopicsStreamReader:
 
 
 def rows(source: TopicsReader | TopicsStreamReader, pieces: object) -> ROWS:
-    """What the tasks of these pieces give."""
+    """Returns the rows of the tasks for these pieces."""
 
     def each() -> Iterator[tuple[str, int]]:
         for piece in pieces:  # type: ignore[attr-defined]

@@ -60,7 +60,7 @@ def metric(server: LiveServer, name: str) -> float:
 
 
 def work_on(stream: Searched) -> None:
-    """What must go on whatever happens to the pipeline."""
+    """The server's work that must go on whatever happens to the pipeline."""
     stream.append(30)
     stream.check()
 
@@ -143,7 +143,7 @@ def test_streams_whose_tasks_run_out_of_memory_are_quarantined(
             fill(data, stream)
         planted.lift("hold")
         wait_until(lambda: good.indexed_segments() >= 1, "the others are built")
-        # What is told of a product is counted when the round ends in which they are found.
+        # The status of a product is counted at the end of the round in which they are found.
         wait_until(lambda: [one["quarantined"] for one in reported(server)["products"]] == [2], "two are left out")
         for stream in streams:
             work_on(stream)

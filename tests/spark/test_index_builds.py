@@ -107,7 +107,7 @@ class Stream:
             assert self._http.post(self.path, content=body, headers=JSON).status_code == 204
 
     def answers(self) -> dict[str, Any]:
-        """What it answers to every question, without how it came to know."""
+        """Returns its answers to every question, without the counts of the work done."""
         found: dict[str, Any] = {}
         for body in QUESTIONS:
             answer = self._http.post(f"{self.path}/_search", json=body)

@@ -1,7 +1,7 @@
 """Readers that nobody here wrote, at a table whose writer was killed at any step of a commit.
 
-What they find is a whole version: before what the round was to do or after it, or between two commits of it; no row
-twice, none that was never there, and none missing that both have. After the next round it is what diff says.
+The content that they find is a whole version: before the round or after it, or between two commits of it; no row twice,
+none that never existed, and none missing that both versions have. After the next round it equals the result of diff.
 """
 
 import shutil
@@ -60,7 +60,7 @@ class World:
             self.requested = of(sealed(client, data))
 
     def keep(self) -> None:
-        """Remembers it as it is now; whoever else writes to the folder is gone."""
+        """Remembers it in its current state; no other process writes to the folder any more."""
         shutil.copytree(self._data, self._before, ignore=shutil.ignore_patterns("wal"))
         self._restore()
 

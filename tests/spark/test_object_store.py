@@ -35,7 +35,7 @@ def test_rows_from_an_object_store_are_those_of_diff(
         wait_until(lambda: all_cold(client, tmp_path, 4), "every segment is in the store")
         client.delete("orders", match="t1")
         client.delete("orders", before_seq=60)
-        # What the checkpoint of a clean stop leaves: deletes in the objects, one segment less.
+        # The effect of the checkpoint of a clean stop: deletes in the objects, one segment less.
         server.stop()
         server.start()
         expected = of_diff(client, "orders")
@@ -96,7 +96,7 @@ def test_an_archive_may_be_in_an_object_store(spark: SparkSession, s3: S3Server,
         client.delete_topic("orders")
         server.stop()
         assert archived() == []
-        # What no longer counts is removed ten minutes later.
+        # Unreferenced files are removed ten minutes later.
         state = ArchiveStore(files_of(settings), archive).load()
         assert (state.topics, state.files) == ({}, {})
         assert all(files_of(settings).exists(f"{archive}/{path}") for path in state.retired)

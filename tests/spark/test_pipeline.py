@@ -310,7 +310,7 @@ def test_a_kill_in_the_middle_of_a_long_round_costs_only_what_was_not_published(
         assert found.items() <= expected[topic].items()
     made = pipeline(spark, tmp_path)
     run_all(made)
-    # What was published before is not done again.
+    # Files published before are not built again.
     assert made.status.last_run is not None
     assert made.status.last_run.records + sum(published.values()) == sum(sealed_to(data, topic) for topic in expected)
     for topic, rows in expected.items():

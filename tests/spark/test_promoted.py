@@ -1,6 +1,6 @@
 """Both forms of a stream's entries on Spark: as they were written, and as the current version of its schema has them.
 
-What the server shows is what Spark shows, wherever the entries come from: the server, its files, the archive.
+The server and Spark show the same fields, wherever the entries come from: the server, its files, the archive.
 """
 
 import json
@@ -91,7 +91,7 @@ def test_the_archive_keeps_one_and_shows_both(spark: SparkSession, archiving: Li
     with Client(archiving.url) as client:
         versions = ask_versions(client, [STREAM, "not there"])
         assert entries_of(archived_records(spark, place, STREAM, versions)) == shown[: len(raw)]
-        # What the log no longer has comes out of the archive, in the same form.
+        # Entries that the log no longer has are read from the archive, in the same form.
         client.put_topic(STREAM, {"cap_records": 60})
         client.append(STREAM, {"c": 1})
     whole = entries_of(load(spark, url=archiving.url, archive=place, promoted="true"))

@@ -1,4 +1,4 @@
-"""The archive's table by programs that nobody here wrote: each sees what diff says, after whatever has happened."""
+"""The archive's table in independent readers: each sees the content of diff, after every kind of operation."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,7 +57,7 @@ def fill(server: LiveServer, client: Client) -> None:
 
 
 def sealed(client: Client, data: Path) -> list[Row]:
-    """What diff says of all that is sealed."""
+    """Returns the content of diff for all that is sealed."""
     catalog = read_catalog(PosixFileSystem(), Layout(str(data)))
     assert catalog is not None
     found: list[Row] = []

@@ -201,7 +201,7 @@ query.awaitTermination()
 def test_a_killed_driver_yields_no_duplicate(
     spark: SparkSession, server: LiveServer, client: Client, tmp_path: Path
 ) -> None:
-    """A driver of its own process is killed in the middle of its work; another goes on from its checkpoint."""
+    """A driver in a separate process is killed in the middle of its work; another goes on from its checkpoint."""
     client.append_many("orders", [{"id": n} for n in range(80)])
     driver = subprocess.Popen(
         [sys.executable, "-c", _DRIVER, server.url, str(tmp_path / "checkpoint")],

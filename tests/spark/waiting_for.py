@@ -1,4 +1,4 @@
-"""How tests look at records: what a DataFrame holds, and what diff says."""
+"""Views of records for tests: the rows of a DataFrame, and the content of diff."""
 
 import time
 from collections.abc import Callable

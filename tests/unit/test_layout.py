@@ -15,7 +15,8 @@ import pytest
 import topics
 
 ROOT = Path(__file__).parents[2]
-# What is installed beside each other. Others, such as docs.txt, have their own folder and may repeat a pin.
+# The sets of packages that are installed together. Others, such as docs.txt, have their own folder and may repeat a
+# pin.
 PINS = ("build.txt", "runtime.txt", "shared.txt", "spark.txt", "java.txt", "otel.txt", "dev.txt", "pages.txt")
 
 # name==version and the hashes of its files, and nothing that only some machines could resolve.

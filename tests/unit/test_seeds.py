@@ -127,7 +127,7 @@ def test_randomness_with_a_seed_is_allowed(source: str) -> None:
 
 
 def drawn() -> list[list[int | str]]:
-    """What a random test of this profile is given."""
+    """Returns the values that a random test of this profile receives."""
     found: list[list[int | str]] = []
 
     @given(st.lists(st.integers() | st.text()))

@@ -1,4 +1,4 @@
-"""Starting, probing and stopping, with an engine that does what the test says."""
+"""Starting, probing and stopping, with an engine that the test controls."""
 
 import asyncio
 import json
@@ -301,7 +301,7 @@ def test_what_holds_up_the_families_of_a_stream(tmp_path: Path, monkeypatch: pyt
         made._watch_files, "status", PipelineStatus(quarantined=left_out, error="other is damaged", failures=4)
     )
     made.retry_at_ms = 9
-    # What failed may be the matter of another stream.
+    # Another stream may have caused the failure.
     assert server.held_up(made, "more") == HeldUp(reason=FAILING, attempts=4, retry_at_ms=9)
     assert server.held_up(made, "logs") == HeldUp(reason="damaged", since_ms=1, attempts=2, retry_at_ms=3)
     sick = (ProductStatus("archive", 0, 0, 0, 0, error="x"), ProductStatus("families", 0, 0, 0, 0))

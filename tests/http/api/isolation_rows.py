@@ -31,7 +31,7 @@ class Ask(NamedTuple):
     """The statuses that it may have: 403 alone unless told. Answers other than 403 must be the same, word for word,
     whether the name is there or not."""
     tells: str = ""
-    """Why the answer may tell whether there is such a thing, where it may."""
+    """The reason why the answer may reveal the existence of a resource, if it may."""
 
 
 _SECRET = "nobody can guess a session's name"
@@ -53,7 +53,7 @@ def _config(**more: object) -> dict[str, object]:
 
 
 ROWS: dict[str, tuple[Ask, ...]] = {
-    # Without a name anywhere. What they answer must not name anything of others either.
+    # Without a name anywhere. Their answers must not name resources of other tenants either.
     "GET /v0/health": (Ask("/v0/health", answers=[200]),),
     "GET /v0/ready": (Ask("/v0/ready", answers=[200]),),
     "GET /health": (Ask("/health", answers=[200]),),

@@ -39,7 +39,7 @@ class Site:
         return httpx.Client(base_url=self.live.url, headers=headers, timeout=30.0)
 
     def entries(self, path: str, count: int = 1) -> list[dict[str, Any]]:
-        """What is noted of a path, once there is so much of it."""
+        """Returns the audit entries of a path, once there are so many."""
 
         def found() -> list[dict[str, Any]]:
             return [entry for entry in map(json.loads, self.file.read_text().splitlines()) if entry.get("path") == path]

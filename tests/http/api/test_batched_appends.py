@@ -1,4 +1,4 @@
-"""Requests that come together are read and answered together, and nobody can tell from the answers or the records."""
+"""Concurrent requests are read and answered in batches, and neither the answers nor the records show it."""
 
 import json
 import random
@@ -116,7 +116,7 @@ class Sender:
 
 
 def shown(replies: list[Reply]) -> list[tuple[int, Any]]:
-    """What was answered, without what differs from one time to the next."""
+    """Returns the answer without its variable parts."""
     reported = []
     for reply in replies:
         body = json.loads(reply.body)

@@ -1,4 +1,4 @@
-"""What a page in a browser can do to a server: without keys nothing from elsewhere, with keys what a setting allows."""
+"""The rights of a page in a browser: without keys only same-origin requests, with keys the origins of a setting."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_an_image_claims_no_jobs(api: httpx.Client, server: LiveServer, name: st
     api.post(f"/v0/topics/{name}", json=ONE)
     path = f"/v0/topics/{name}/work?node=w"
     refused(api.get(path, headers={**IMAGE, "sec-fetch-site": "cross-site"}), 403, "forbidden")
-    # An old browser does not say that the page is from elsewhere.
+    # An old browser does not send the origin of the page.
     refused(api.get(path, headers=IMAGE), 406, "not_acceptable")
     refused(api.get(path, headers={"accept": "*/*"}), 406, "not_acceptable")
     assert api.get(f"/v0/topics/{name}").json()["queue"]["in_flight"] == 0

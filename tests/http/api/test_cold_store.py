@@ -90,7 +90,7 @@ def test_a_store_that_is_away_is_reported_as_such_and_loses_nothing(s3: S3Server
         assert refused.status_code == 503
         assert refused.json()["error"]["code"] == "cold_store_unavailable"
         assert int(refused.headers["Retry-After"]) >= 1
-        # Whoever came first was told by the store; whoever came shortly after, without asking it.
+        # The first request reached the store; the following ones were answered without it.
         kinds = ("get", "put", "delete", "list")
         unanswered = [sample(client, "topics_cold_store_requests_total", kind=k, outcome="unavailable") for k in kinds]
         assert sum(unanswered) >= 1

@@ -131,7 +131,7 @@ def test_a_diff_with_an_epoch_is_never_taken_for_one_of_another_topic(
         assert read["epoch"] != epoch
     # Without its epoch the cursor fits the new topic as well as the old one.
     assert seqs(diff(from_seq=1)) == [2, 3, 4, 5]
-    # Whoever goes on with what the answer told is told no more.
+    # A client that goes on with the cursor of the answer gets no second notice.
     assert diff(from_seq=3, epoch=read["epoch"])["tombstone"] is None
 
 

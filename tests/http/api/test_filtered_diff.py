@@ -1,4 +1,4 @@
-"""Reads that say which records they want, and reads that begin at a time or with the last records."""
+"""Reads that filter records, and reads that begin at a time or with the last records."""
 
 import threading
 from typing import Any

@@ -21,7 +21,7 @@ KEY = {"authorization": "Bearer reader"}
 PAGE = {"origin": "http://localhost:3000", "sec-fetch-site": "same-site"}
 MIB = 2**20
 
-# What is another each time, however it is asked for: how long it took, times, ids, and the epoch in offsets.
+# The values that differ between two answers to the same request: durations, times, ids, and the epoch in offsets.
 _VOLATILE = re.compile(
     r'"(performance":\{[^}]*\}|(uptime_ms|wid|stream_url|epoch|effective_priority)":("[^"]*"|\d+))'
     r"|\b\d{13}\b|\d{4}-\d\d-\d\dT[\d:.]+Z|\b[0-9A-Z]{8}(?=[0-9A-Z]{18}\b)"

@@ -26,7 +26,7 @@ from topics.testing import ManualClock
 
 KEYS = "boss,acme::acme:,zeta::zeta:"
 SECRET = "hush-hush"
-"""What the other tenant's records hold."""
+"""The payload in the other tenant's records."""
 _ROUTES = OpsHandlers(ManualClock(), stream_routes(Settings())).routes()
 _LISTED = sorted({f"{method} {path}" for method, path in _ROUTES.listed()})
 _ADVICE = (

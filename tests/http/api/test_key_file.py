@@ -52,7 +52,7 @@ def status(live: LiveServer, secret: str, path: str = "/v0/topics") -> int:
 
 
 def reload(live: LiveServer, word: str) -> None:
-    """Tells the server to read the file, and waits for what it says to that."""
+    """Sends the signal to read the file, and waits for the result in the log."""
     before = live.log().count(word)
     os.kill(live.pid, signal.SIGHUP)
     until(lambda: live.log().count(word) > before)

@@ -1,4 +1,5 @@
-"""What one key may keep: however its tenant writes, what lies under its prefixes stays within its limits."""
+"""Storage limits of a key: for every kind of write of its tenant, the data under its prefixes stays within its
+limits."""
 
 from collections.abc import Iterator
 

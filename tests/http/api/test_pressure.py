@@ -1,4 +1,4 @@
-"""What clients see while the server is under pressure: the unimportant is later, nothing is lost, and it passes.
+"""Clients of a server under pressure: less important work is delayed, nothing is lost, and it ends.
 
 The pressure is decided by the tests; nothing here depends on how fast the machine is.
 """

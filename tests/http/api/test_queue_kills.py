@@ -21,7 +21,7 @@ PATIENCE_S = 60.0
 
 
 class Work:
-    """What 16 workers know of a queue whose server dies under them."""
+    """The observations of 16 workers of a queue whose server is killed under them."""
 
     def __init__(self, url: str, seed: int) -> None:
         self._url = url

@@ -1,4 +1,4 @@
-"""What people who run queues need: delayed jobs, dead letters and their way back, and who holds what."""
+"""Maintenance of queues: delayed jobs, dead letters and their redrive, and the holders of leases."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -102,7 +102,7 @@ def test_only_queues_delay(api: httpx.Client, name: str) -> None:
     delayed = {"records": [{"data": 1}], "delay_ms": 1}
     assert refused(api.post(f"/v0/topics/{name}", json=delayed), 409, "not_a_queue") == {"topic": name}
     assert api.post(f"/v0/topics/{name}", json={**delayed, "delay_ms": 0}).is_success
-    # A topic that the append itself would make is a plain log, unless it says otherwise.
+    # A topic that the append itself would create is a plain log, unless the request has another type.
     refused(api.post(f"/v0/topics/{name}-new", json=delayed), 409, "not_a_queue")
     refused(api.get(f"/v0/topics/{name}-new"), 404, "topic_not_found")
     assert api.post(f"/v0/topics/{name}-new", json={**delayed, "config": {"type": "queue"}}).status_code == 201
@@ -198,7 +198,7 @@ def test_redriving_what_is_not_there(jobs: Callable[..., Jobs], name: str) -> No
         refused(queue.api.post(path, json=wrong), 400, "invalid_request")
 
 
-# Who holds what
+# Holders of leases
 
 
 def test_leases_are_listed_without_their_secret(jobs: Callable[..., Jobs]) -> None:

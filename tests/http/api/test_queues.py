@@ -12,7 +12,7 @@ from tests.http.api.conftest import Append, refused
 
 Post = Callable[..., dict[str, Any]]
 APART_MS = 5
-"""What a server tells of a moment may be so far from the clock on the wall (`engine.core`)."""
+"""A timestamp of a server may differ so much from the wall clock (`engine.core`)."""
 DAY_MS = 86_400_000
 U64_MAX = 2**64 - 1
 
@@ -314,7 +314,7 @@ def test_a_wrong_word_of_jobs_is_refused_and_changes_nothing(
 
 @pytest.mark.parametrize("word", ["ack", "nack", "extend"])
 def test_a_stale_lease_id_is_skipped(queue: Callable[..., str], append: Append, post: Post, word: str) -> None:
-    """The same node holds the job again: only the lease id tells its two deliveries apart."""
+    """The same node holds the job again: only the lease id distinguishes its two deliveries."""
     queue()
     append(1, 2)
     fields = {"lease_ms": 1000} if word == "extend" else {}

@@ -1,4 +1,4 @@
-"""What was acknowledged is answered again, whatever ended the server in between."""
+"""An acknowledged write is answered again after a restart, however the server ended."""
 
 import os
 import signal
@@ -54,7 +54,7 @@ def test_acknowledged_appends_deletes_and_keys_are_there_again(tmp_path: Path, e
             assert (gone["records"], gone["tombstone"]["reason"]) == ([], "crash")
             assert gone["tombstone"]["gap_from"] == 1
             assert gone["tombstone"]["gap_to"] >= 200 or ending == "kill"
-            # What is gone was not appended: a writer that repeats itself is not told otherwise.
+            # Lost records count as never appended: a writer that repeats itself gets the same answers.
             again = client.post("/v0/topics/ephemeral", json={"records": [{"data": 0}], "idempotency_key": "7"})
             assert again.json()["deduped"] is False
             assert records(client, "ephemeral") == [0]

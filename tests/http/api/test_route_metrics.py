@@ -1,4 +1,4 @@
-"""What is answered is counted by route and status, and logged where that is asked for."""
+"""Answers are counted by route and status, and logged when that is configured."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A config with a field that does not exist: ignored, as the protocol says, unless somebody asked for more."""
+"""A config with an unknown field: ignored, as the protocol defines, unless the client sends the strict header."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -244,7 +244,8 @@ def test_a_client_that_never_reads_is_cut_off_and_its_jobs_are_free(tmp_path: An
 
 
 def test_a_closed_connection_frees_its_jobs_at_once(jobs: Callable[..., Jobs], work: Stream) -> None:
-    """Long leases: only the end of the connection can have freed them. What the node claimed by itself stays its."""
+    """Long leases: only the end of the connection can have freed them. Jobs that the node claimed itself stay
+    claimed."""
     queue = jobs(lease_ms=86_400_000)
     queue.append(*range(4))
     assert queue.post("claim")["claimed"][0]["$seq"] == 1
@@ -264,7 +265,7 @@ def test_a_connection_that_is_reset_frees_its_jobs_at_once(jobs: Callable[..., J
     queue.append(1)
     stream = work()
     assert seq_of(stream.event()) == 1
-    # A close that says so with a reset instead of an orderly end, as when a process dies.
+    # Closes with a reset instead of an orderly end, as when a process dies.
     stream._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     stream.close()
     queue.until(ready=1, in_flight=0)

@@ -101,7 +101,7 @@ def _unguard(site: Site, way: Way) -> None:
 
 
 def _describe(site: Site, way: Way) -> None:
-    """From now on every record has to say its key, which none of the tests' does."""
+    """From now on every record must contain its key, which no record of the tests does."""
     _ensure(site, way)
     site.must("POST", f"/v1/stream/{way.target}/_schema", {"routingKey": {"jsonPointer": "/key", "required": True}})
 
@@ -143,7 +143,7 @@ OBSTACLES: dict[str, Obstacle] = {
     ),
     "read-only": Obstacle(lambda site, way: site.fail(), lambda site, way: site.restart()),
     "guard": Obstacle(_guard, _unguard),
-    # The server was told to stop: it lets nothing new in. What it let in before meets an engine that is closed.
+    # The server was told to stop: it lets nothing new in. Requests admitted before reach an engine that is closed.
     "draining": Obstacle(lambda site, way: site.drain(), lambda site, way: site.restart()),
     "shutting down": Obstacle(_shut(True), _shut(False)),
     "schema": Obstacle(_describe, _undescribe),
@@ -176,7 +176,7 @@ _APPEND: Row = {
     "full": (422, "topic_full"),
     "quota": (429, "throttled"),
     "read-only": (503, "read_only"),
-    # No code of ours: whatever a guard says reaches the client.
+    # Not an error code of the server: the message of a guard reaches the client unchanged.
     "guard": (500, "unwilling"),
     "schema": (400, "schema"),
     "record too large": (400, "record_too_large"),

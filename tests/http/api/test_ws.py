@@ -206,7 +206,7 @@ def test_what_a_subscriber_may_leave_out(server: LiveServer, name: str, api: htt
         ({"include_data": False, "include_tags": True, "include_meta": False}, {"$node", "$tag"}),
     ):
         with open_socket(server.url) as socket:
-            # Frames without data are none of the typed ones, which say that data is always there.
+            # Frames without data are not among the typed ones, which always have data.
             socket.send(subscribe(name, **fields))
             texts = [json.loads(socket.connection.recv(30.0)) for _ in range(2)]
             assert set(texts[1]["records"][0]) == {"$seq", "$ts", *keys}, fields

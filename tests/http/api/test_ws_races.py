@@ -1,7 +1,7 @@
 """No record is lost, repeated or out of order on a socket, however publishes, subscribes and unsubscribes meet.
 
 Several sockets publish to a few topics and follow them on and off at random moments, with cursors they remember. Each
-publishes records that say who and which they are. In the end every follower must have seen, of every topic from its
+publishes records with its name and their number. In the end every follower must have seen, of every topic from its
 first cursor on, every record once and in order, whatever it did in between. The seed is printed.
 """
 

@@ -1,7 +1,7 @@
 """Attacks, and a well-behaved client that is served beside them.
 
 Nothing here asserts a time: how long the well-behaved client waited and how much memory the server took are reported.
-What is asserted is that it was served at all, and that the server kept within its budgets.
+The assertions are that every request was answered, and that the server stayed within its budgets.
 """
 
 import socket

@@ -220,7 +220,8 @@ COUNTED: dict[str, tuple[Kind, int]] = {
     "durable records": (durable_records, 400),
     "streams with schemas": (streams_with_schemas, 15_000),
 }
-"""What a limit of its own bounds, a cache, or the disk; and how many requests are enough where nothing refuses them."""
+"""Kinds that a separate limit, a cache, or the disk bounds; and the number of requests that is enough where none is
+refused."""
 KEPT: dict[str, tuple[Kind, int]] = {
     "versions of schemas": (schema_versions, 6_000),
     "producers": (producers, 200_000),
@@ -229,7 +230,7 @@ KEPT: dict[str, tuple[Kind, int]] = {
     "idempotency keys": (idempotency_keys, 500_000),
     "ephemeral records": (ephemeral_records, 1_000),
 }
-"""What counts against `max_memory_bytes_per_key`."""
+"""Kinds that count against `max_memory_bytes_per_key`."""
 KINDS: dict[str, tuple[Kind, int]] = COUNTED | KEPT | {"topics": (topics, 60_000)}
 """Topics come last: the others need some."""
 

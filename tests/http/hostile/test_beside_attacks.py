@@ -1,4 +1,4 @@
-"""Whoever behaves is served beside those who do not; what they waited and what it cost is reported."""
+"""Well-behaved clients are served beside attackers; their waiting time and its cost are reported."""
 
 import socket
 import threading

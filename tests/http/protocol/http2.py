@@ -115,7 +115,7 @@ class Http2Client:
         return self._replies[stream_id][0]
 
     def body(self, stream_id: int) -> bytes:
-        """What came of it so far."""
+        """Returns the body received so far."""
         return b"".join(self._replies[stream_id][1]) if stream_id in self._replies else b""
 
     async def until(self, true: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""A server of its own for each test, on a loop of either kind, and a client that speaks bytes.
+"""A separate server for each test, on a loop of either kind, and a client that sends bytes.
 
 The client is on the same loop and writes whatever it is told, because most of what is tested here is what a decent
 client library would never send.
@@ -167,7 +167,7 @@ class Site:
         return reply
 
     async def say(self, *parts: bytes) -> bytes:
-        """Everything the server says to these bytes before it closes."""
+        """Returns everything that the server sends for these bytes before it closes."""
         client = await self.connect()
         client.send(*parts)
         return await client.rest()

@@ -1,4 +1,4 @@
-"""What answers look like on the wire, and in which order they come."""
+"""Answers on the wire: their form and their order."""
 
 import asyncio
 import gzip
@@ -310,7 +310,7 @@ def test_a_client_that_does_not_read_is_not_read_either(loops: Loops) -> None:
         await until(lambda: len(site.app.exchanges) > 0)
         for _ in range(50):
             await asyncio.sleep(0.001)
-        # What the sockets take, one answer that fills the buffer, and no more.
+        # The content of the socket buffers, one answer that fills the output buffer, and no more.
         assert len(site.app.exchanges) < 50
         [connection] = site.server.connections
         assert connection.buffered_bytes < 2 * size
@@ -349,7 +349,7 @@ def test_small_packets_are_not_delayed(loops: Loops) -> None:
 
 @pytest.mark.parametrize("streams", [False, True])
 def test_an_answer_starts_no_other_request_in_the_middle_of_one(loops: Loops, streams: bool) -> None:
-    """Whoever answers may be deciding something, which a request that the answer makes room for must not change."""
+    """A handler may be deciding while it answers, and a request admitted by the answer must not change that."""
     seen: list[str] = []
 
     def handler(exchange: Exchange) -> None:

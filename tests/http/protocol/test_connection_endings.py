@@ -348,7 +348,7 @@ def test_drain_waits_for_what_is_under_way(loops: Loops) -> None:
             [refused] = split_answers(await site.say(get("/4")))
             assert (refused.status, refused.json["code"]) == (503, "shutting_down")
 
-        # What was admitted before is served to its end.
+        # Requests admitted before are served to their end.
         [exchange] = [exchange for exchange in site.app.exchanges if exchange.head.path == "/1"]
         exchange.respond(200, b"one")
         [reply] = split_answers(await busy.rest())

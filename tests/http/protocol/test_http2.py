@@ -283,7 +283,8 @@ def test_there_is_exactly_one_host(loops: Loops, fields: list[tuple[str, str]], 
     run(loops, scene)
 
 
-# What ends the connection, by RFC 9113. Each begins behind the preface and SETTINGS, with stream 1 open and 3 answered.
+# Errors that end the connection, by RFC 9113. Each begins behind the preface and SETTINGS, with stream 1 open and 3
+# answered.
 BAD_FRAMES: dict[str, tuple[Bad, int]] = {
     "DATA on stream 0 (6.1)": (lambda c: frame(DATA, 0, 0, b"x"), PROTOCOL_ERROR),
     "DATA on an idle stream (5.1)": (lambda c: frame(DATA, 0, 9, b"x"), PROTOCOL_ERROR),
@@ -310,7 +311,7 @@ BAD_FRAMES: dict[str, tuple[Bad, int]] = {
     "PING within headers (6.10)": (
         lambda c: frame(HEADERS, END_STREAM, 5, c.block(GET)) + frame(PING, payload=b"x" * 8), PROTOCOL_ERROR
     ),
-    # The library's code; the RFC has one of its own for it.
+    # The code of the library; the RFC defines another one for it.
     "headers that cannot be decoded (4.3)": (lambda c: frame(HEADERS, 0x5, 5, b"\xff\xff\xff\xff"), PROTOCOL_ERROR),
     "a frame that is too long (4.2)": (lambda c: frame(DATA, 0, 1, bytes(16_385)), FRAME_SIZE_ERROR),
     "the head of one (4.2)": (lambda c: struct.pack(">LBL", 0xFFFFFF00, 0, 1)[:9], FRAME_SIZE_ERROR),
@@ -333,7 +334,7 @@ def test_what_breaks_the_protocol_ends_the_connection(loops: Loops, name: str) -
     run(loops, scene)
 
 
-# What ends the stream alone, with stream 1 open for a body of 100 bytes.
+# Errors that end the stream alone, with stream 1 open for a body of 100 bytes.
 BAD_BODIES: dict[str, Callable[[Http2Client], bytes]] = {
     "a body that is longer than it says (8.1.1)": lambda c: frame(DATA, 0, 1, bytes(101)),
     "a body that ends longer than it says (8.1.1)": lambda c: frame(DATA, END_STREAM, 1, bytes(101)),
@@ -395,7 +396,7 @@ def test_a_client_that_says_goodbye_gets_its_answers_and_then_the_end(loops: Loo
 
 
 def test_windows_are_kept_and_given_back(loops: Loops) -> None:
-    """What is sent stays within what the client allows, on a stream and on all of them."""
+    """The data sent stays within the windows of the client, on a stream and on all of them."""
 
     async def scene(site: Site) -> None:
         client = await connect(site, (INITIAL_WINDOW_SIZE, 1000), reads=False)

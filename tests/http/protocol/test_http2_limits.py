@@ -1,4 +1,4 @@
-"""What one connection of HTTP/2 may cost: streams, heads, idle frames, bodies, answers that nobody reads, time."""
+"""Limits of one HTTP/2 connection: streams, heads, idle frames, bodies, answers that nobody reads, time."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -148,7 +148,7 @@ def test_a_flood_ends_its_connection_and_no_other(loops: Loops, name: str) -> No
         assert await client.goodbye() == ENHANCE_YOUR_CALM
         calm.ask(1)
         assert (await calm.answer(1)).status == 200
-        # What was taken back before its turn was never begun; what was begun is at most the tokens.
+        # Requests cancelled before their turn were never begun; the tokens limit the others.
         assert len(site.app.exchanges) <= 60
 
     run(loops, scene, App(), ManualClock(), http2_resets=50, http2_idle_frames=50)
@@ -308,7 +308,7 @@ def test_a_stream_of_events_waits_for_its_client_and_goes_on(loops: Loops) -> No
         assert stream.write(b"x" * 5000) and not stream.chunked
         assert not stream.write(b"x" * 10_000)
         await client.until(lambda: client.received == {1: 1000})
-        # What the client read it has acknowledged; more is sent, until there is room again.
+        # The client has acknowledged the bytes that it read; more is sent, until there is room again.
         await client.until(lambda: client.received == {1: 15_000})
         await until(lambda: drained == [1])
         assert stream.writable and stream.buffered_bytes == 0

@@ -1,4 +1,5 @@
-"""What one client may cost: heads, bodies, compressed bodies and connections, each up to its limit and not beyond."""
+"""Limits of one client: heads, bodies, compressed bodies and connections, each accepted up to its limit and not
+beyond."""
 
 import gzip
 import random
@@ -164,7 +165,7 @@ def test_all_bodies_together_have_a_limit(loops: Loops) -> None:
         first = await site.connect()
         first.send(get("/", "content-length: 300000", method="POST"), b"x" * 250_000)
         await until(lambda: site.server.held_body_bytes == 250_000)
-        # What is small is not counted: it goes on whatever the large ones do.
+        # Small bodies are not counted: they continue whatever the large ones do.
         assert (await site.ask(post("/", b"x" * 10_000))).status == 200
         [reply] = split_answers(await site.say(post("/", b"y" * 200_000)))
         assert (reply.status, reply.json["code"]) == (503, "too_many_bodies")

@@ -1,4 +1,4 @@
-"""What a request may look like, and what the application gets to see of it."""
+"""The syntax of requests, and the parts that the application receives."""
 
 import json
 
@@ -231,7 +231,7 @@ MALFORMED = {
     "an endless chunk": b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\nabc",
     "half of the HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n",
 }
-# What the protocol wants told apart from a bad request.
+# Errors for which the protocol requires another status than 400.
 OTHERWISE = {"no version": 505}
 
 
@@ -288,7 +288,7 @@ def test_a_client_that_waits_is_not_asked_to_send_what_will_be_refused(loops: Lo
         large = get("/", "content-length: 11", "expect: 100-continue", method="POST")
         assert [reply.status for reply in split_answers(await site.say(large))] == [413]
         unknown = get("/none", "content-length: 1", "expect: 100-continue", method="POST")
-        # The connection ends: the client may send the body or not, so nobody could tell where the next request begins.
+        # The connection ends: the client may send the body or not, so the beginning of the next request is unknown.
         [reply] = split_answers(await site.say(unknown))
         assert (reply.status, reply.headers["connection"], reply.body) == (404, "close", b"no")
 
@@ -341,7 +341,7 @@ def test_a_bug_in_a_handler_is_an_answer(loops: Loops) -> None:
         client = await site.connect()
         reply = await client.ask(get("/"))
         assert (reply.status, reply.json["code"]) == (500, "internal")
-        # What was answered before the bug stays answered, and the connection is as good as before.
+        # Answers before the bug stay valid, and the connection works as before.
         assert (await client.ask(get("/late"))).body == b"done"
 
     loops.run(scene, App(handler), logs=("handler failed",) * 2)

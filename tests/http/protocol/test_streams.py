@@ -260,7 +260,7 @@ WEBSOCKET = ("connection: Upgrade", "upgrade: websocket")
 
 
 class Echo(asyncio.Protocol):
-    """Another protocol: says everything twice."""
+    """Another protocol: repeats its input twice."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None

@@ -305,7 +305,7 @@ def test_a_pause_of_the_receiver_stops_the_reading(loops: Loops) -> None:
         peer.send(*[frame(TEXT, b"x" * 1000)] * 5000)
         await turns()
         assert len(recorder.texts) == 1
-        # What the sockets and one reading take is all that left the client.
+        # Only the socket buffers and one read have left the client.
         assert site.server.counters.bytes_in < 2_000_000
         for count in range(1, 100):
             recorder.socket.release()

@@ -182,7 +182,7 @@ class Peer:
         return await self.heard()
 
     async def end(self) -> None:
-        """The server says no more and waits for us, or is gone."""
+        """Waits until the server sends no more or closes."""
         try:
             assert await self.client.reader.read() == b""
         except ConnectionError:

@@ -1,4 +1,4 @@
-"""A server of its own for the tests of /v1, and small words for what they do."""
+"""A separate server for the tests of /v1, and short helpers for its requests."""
 
 import itertools
 from collections.abc import Iterator

@@ -85,7 +85,7 @@ class Families:
             return
         if not bare:
             known.values.append(value)
-        # Nobody else writes here, so the end that any answer tells is this batch's.
+        # Nobody else writes here, so the end offset in any answer is the end of this batch.
         known.offsets.append((answer.headers["stream-next-offset"], len(known.values)))
         known.seq += 1
         known.closed = close

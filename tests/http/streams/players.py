@@ -45,7 +45,7 @@ TEXT = Kind(
 
 @dataclass
 class Stage:
-    """What all players share."""
+    """The state that all players share."""
 
     url: str
     over: threading.Event = field(default_factory=threading.Event)
@@ -139,7 +139,7 @@ class Writer:
 
 
 class PlainWriter(Writer):
-    """Repeats what was not answered without any word by which the server could tell: at least once, in order."""
+    """Repeats unanswered requests without a mark by which the server could recognize them: at least once, in order."""
 
     def step(self, line: Line) -> None:
         number = len(self.batches) + 1
@@ -150,14 +150,14 @@ class PlainWriter(Writer):
 
 
 class CarefulWriter(Writer):
-    """The only one with `Stream-Seq` in its stream: a conflict tells it that what it repeats is there."""
+    """The only writer with `Stream-Seq` in its stream: a conflict shows that the repeated entry exists."""
 
     def step(self, line: Line) -> None:
         number = len(self.batches) + 1
         body = self.kind.encode(self.values(number))
         answer, sent = line.try_once("POST", self.path, self._seq(number), body), 1
         if answer is None:
-            # Whoever restarts must know the last answered number again, before anyone tells it a later one.
+            # A restarted server must receive the last answered number again, before a later one.
             if number > 1:
                 old, _ = line.insist("POST", self.path, self._seq(number - 1), self.kind.encode(("old",)))
                 line.expect(old, 409)
@@ -195,7 +195,7 @@ class IdempotentWriter(Writer):
             return
         if answer is None:
             if self.seq:
-                # Whoever restarts must know the last answered one again, before anyone repeats the one in doubt.
+                # A restarted server must receive the last answered request again, before the one in doubt is repeated.
                 old = self.producer(self.epoch, self.seq - 1)
                 line.expect(line.insist("POST", self.path, old, self.kind.encode(("old",)))[0], 204)
             answer, again = line.insist("POST", self.path, headers, body)
@@ -311,7 +311,7 @@ def read_all(line: Line, path: str, kind: Kind, offset: str = "-1") -> tuple[lis
 
 
 def read_seqs(line: Line, topic: str) -> list[int]:
-    """The place of every entry, which only the other protocol tells."""
+    """Reads the seqs of all entries, which only the other protocol returns."""
     seqs: list[int] = []
     cursor, caught_up = 0, False
     while not caught_up:

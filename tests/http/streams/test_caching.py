@@ -1,4 +1,4 @@
-"""What caches are told: a tag that changes whenever what it stands for does, and `immutable` only for what stays."""
+"""Cache headers: an ETag that changes whenever its range does, and `immutable` only for ranges that stay."""
 
 import json
 import re
@@ -129,7 +129,7 @@ def test_a_delete_in_the_source_changes_the_tag_of_a_fork(http: httpx.Client, na
 
 
 def test_a_tag_keeps_its_form_where_nothing_was_removed(http: httpx.Client, name: str, path: str) -> None:
-    """What is behind, or in front of, what it covers is not its business; of a key's entries neither."""
+    """Entries before or behind its range do not affect it; entries of the same key neither."""
     fill(http, path, 8)
     middle = offset_of(http.get(path, params={"offset": "-1", "key": "odd"}))
     append(http, path, b"8", JSON, stream_key="late")
@@ -249,7 +249,7 @@ def test_a_setting_keeps_caches_from_keeping_anything_for_good(forgetful: httpx.
     assert chunk(forgetful, path).headers["cache-control"] == REVALIDATED
 
 
-# What the server itself keeps for the next reader
+# Caches in the server for the next reader
 
 
 def test_a_live_reader_of_a_fork_gets_nothing_that_is_gone_in_the_source(

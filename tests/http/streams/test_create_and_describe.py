@@ -167,7 +167,7 @@ def test_an_expiry_is_reported_as_it_was_given(http: httpx.Client, path: str) ->
 
 
 def test_a_time_to_live_is_reported_as_the_moment_it_leads_to(http: httpx.Client, path: str) -> None:
-    """A read renews it before it answers, so what it tells is never earlier than what was told before."""
+    """A read renews it before it answers, so the reported moment is never earlier than a previous one."""
     reported = [answer.headers["stream-expires-at"] for answer in (create(http, path, stream_ttl="1h"), http.get(path))]
     assert reported == sorted(reported)
     assert http.head(path).headers["stream-expires-at"] == reported[-1]

@@ -1,4 +1,4 @@
-"""Who may do what to streams: the same keys as for topics."""
+"""Permissions for streams: the same keys as for topics."""
 
 from collections.abc import Iterator
 

@@ -1,8 +1,7 @@
 """A server that is killed again and again under writers, followers and forks of streams keeps every promise.
 
-SIGKILL at random moments, also while it starts. In the end everything that was acknowledged is there, exactly once
-where the writer gave the server a way to tell, and every follower has seen what the stream holds, in order, nothing
-twice.
+SIGKILL at random moments, also while it starts. In the end all acknowledged entries are present, exactly once where the
+writer used an idempotence mechanism, and every follower has seen the content of the stream, in order, nothing twice.
 """
 
 import random

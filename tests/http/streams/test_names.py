@@ -1,4 +1,4 @@
-"""What streams are called: spellings that mean the same, and names that nobody can have, whichever way they ask."""
+"""Names of streams: spellings that mean the same, and invalid names in every kind of request."""
 
 from urllib.parse import quote
 

@@ -72,7 +72,7 @@ def test_pages_keep_the_statistics_of_the_first(http: httpx.Client, texts: str) 
         place = pages[-1]["next_search_after"]
         # All of these score otherwise by themselves, and change what the others are worth.
         put(http, texts, {"message": "card " * 9, "eventTime": 9}, *[{"message": "other words", "eventTime": 9}] * 7)
-        # What is gone is counted no longer.
+        # Deleted entries are no longer counted.
         assert http.post(f"/v0/topics/{name}/delete", json={"before_seq": 2}).status_code == 200
     scored = [(hit["offset"], hit["score"]) for page in pages for hit in page["hits"]]
     assert [hit for hit in scored if hit in {(h["offset"], h["score"]) for h in whole["hits"]}] == [
@@ -82,7 +82,7 @@ def test_pages_keep_the_statistics_of_the_first(http: httpx.Client, texts: str) 
 
 
 def test_a_page_behind_a_hit_is_ranked_anew(http: httpx.Client, texts: str) -> None:
-    """Whoever takes the sort values of a hit as the place gets what is behind it by what is true now."""
+    """A client that continues from the sort values of a hit gets the hits behind it by the current ranking."""
     first = find(http, texts, "message:card", rank="bm25", size=2)
     rest = find(http, texts, "message:card", rank="bm25", search_after=first["hits"][-1]["sort"])
     assert messages(first) + messages(rest) == messages(find(http, texts, "message:card", rank="bm25"))

@@ -15,7 +15,7 @@ import pytest
 from tests.unit.schema.recordings import CONVERSATIONS, stream_in, text
 
 SERVED = ("", "_schema", "_profile", "pk", "touch")
-"""What of a stream is served; a step that asks for something else is left out."""
+"""The resources of a stream that are served; a step that requests another one is left out."""
 PLAYED = [
     name
     for name, steps in CONVERSATIONS.items()

@@ -1,7 +1,7 @@
 """Conversations about searching with another server of the same protocol, held again with ours.
 
-Hits, sums, keys, totals and refusals are the same. Times are each server's own, so is how much was looked at and how
-offsets are spelled; and a search that had no time says here how much it left out.
+Hits, sums, keys, totals and refusals are the same. Times differ between servers, and so do the amount scanned and the
+spelling of offsets; a search that ran out of time reports here how much it left out.
 """
 
 import json

@@ -176,7 +176,7 @@ def test_names_that_topics_cannot_have_are_streams_only(http: httpx.Client, name
     assert http.get(f"/v0/topics/{encoded}").status_code == 404
     assert http.post(f"/v0/topics/{encoded}/diff", json={}).status_code == 404
     assert http.post(f"/v0/topics/{encoded}", json={"records": [{"data": 1}]}).status_code == 404
-    # Who only reads, and says that it means streams, too, finds it.
+    # A reader that requests streams finds it.
     assert http.get(f"/v0/topics/{encoded}?streams=true").json()["head_seq"] == 1
     for body in ({}, {"wait_ms": 1000}):
         found = http.post(f"/v0/topics/{encoded}/diff?streams=true", json=body).json()

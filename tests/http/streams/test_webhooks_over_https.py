@@ -16,7 +16,7 @@ from tests.http.streams.conftest import append, create
 from tests.http.streams.receivers import PATIENCE_S, Receiver
 
 ADDRESS = str(socket.getaddrinfo("localhost", None, type=socket.SOCK_STREAM)[0][4][0])
-"""What the name localhost leads to on this machine: 127.0.0.1, or ::1."""
+"""Returns the address that localhost resolves to on this machine: 127.0.0.1, or ::1."""
 
 Open = Callable[..., Receiver]
 

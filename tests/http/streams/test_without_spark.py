@@ -22,7 +22,7 @@ def test_everything_answers_and_what_to_run_is_reported(tmp_path: Path) -> None:
             for _ in range(3):
                 stream.append(110)
                 stream.check()
-            # What is sealed is not in memory any more: it is the segments that are asked.
+            # Sealed entries are not in memory any more: the segments are searched.
             assert stream.status()["segments"]["total_count"] >= 6
             assert stream.indexed_segments() == 0
             assert stream.held_up()["reason"] == "pyspark is not installed"

@@ -1,4 +1,5 @@
-"""What a stream may hold after its server was killed under its writers. Pure, so that a test can show that it fails.
+"""Checks the content of a stream after its server was killed while clients wrote. Pure, so that a test can show that it
+fails.
 
 A batch is in a stream whole or not at all. How often it may be there depends on who sent it: one of an idempotent
 producer exactly once, however often it was repeated; one of a plain writer at least once and at most as often as it was
@@ -38,7 +39,7 @@ class Copy:
 
 
 def broken(entries: Sequence[str], batches: Sequence[Batch], seqs: Sequence[int]) -> Iterator[str]:
-    """What is not as promised, in words; nothing when all is well. `seqs` are the places of the entries."""
+    """Returns the broken promises as messages; nothing when all hold. `seqs` are the places of the entries."""
     copies: list[Copy] = []
     yield from _cut(entries, batches, copies)
     found: dict[tuple[str, int], list[Copy]] = {}

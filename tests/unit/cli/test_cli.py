@@ -76,7 +76,7 @@ def test_a_flag_beats_the_environment(served: list[Settings], monkeypatch: pytes
 
 
 def test_serve_explains_every_setting() -> None:
-    # Wide enough that no flag is broken in two. A process of its own: the width is looked up once.
+    # Wide enough that no flag is broken in two. A separate process: the width is looked up once.
     environment = {**os.environ, "COLUMNS": "200"}
     command = [sys.executable, "-m", "topics", "serve", "--help"]
     explained = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout

@@ -23,7 +23,7 @@ def read(*chunks: bytes, pause_s: float = 0.0) -> list[tuple[int, bytes]]:
                     left = left[os.write(into, left) :]
                 time.sleep(pause_s)
         except BrokenPipeError:
-            pass  # Whoever reads had enough.
+            pass  # The reader closed the pipe.
         finally:
             os.close(into)
 

@@ -1,4 +1,4 @@
-"""`topics repair` from the outside: what it says, what it leaves, and what it exits with."""
+"""`topics repair` from the outside: its output, the folder it leaves, and its exit code."""
 
 from pathlib import Path
 

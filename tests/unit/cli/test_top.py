@@ -1,4 +1,4 @@
-"""What the live screen and the measure make of numbers."""
+"""Values that the live screen and the measure compute from metrics."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What calls return, read from what the server sends."""
+"""The return values of calls, decoded from answers of the server."""
 
 from typing import Any
 

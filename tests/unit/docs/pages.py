@@ -64,7 +64,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def section(text: str, heading: str) -> str:
-    """What stands below a heading, up to the next one of its rank or a higher one."""
+    """Returns the text below a heading, up to the next one of its rank or a higher one."""
     level = heading.index(" ")
     rest = text.split(f"\n{heading}\n", 1)[1]
     return re.split(rf"^#{{1,{level}}} ", rest, maxsplit=1, flags=re.MULTILINE)[0]

@@ -160,7 +160,7 @@ _SECTIONS: dict[type, str] = {
     queues.LeaseOut: "## List leases",
     queues.LeasesAnswer: "## List leases",
 }
-# What a list cursor holds is nobody's business: to clients it is an opaque text.
+# The content of a list cursor is private: to clients it is an opaque text.
 _OPAQUE = {v0.PageCursor}
 
 
@@ -285,7 +285,7 @@ Runner = Callable[[list[str], str], Answer]
 
 
 def by_httpx(command: list[str], url: str) -> Answer:
-    """What curl would do, for the few options the page uses; another one fails."""
+    """Does the same as curl, for the few options the page uses; any other option fails."""
     program, *rest = command
     assert program == "curl"
     method, target, body, headers = "", "", None, {"accept-encoding": "identity"}

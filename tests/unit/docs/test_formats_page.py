@@ -1,4 +1,4 @@
-"""The page of formats says what the modules say, and the modules say what the code does."""
+"""The page of formats matches the modules, and the modules match the code."""
 
 import re
 from struct import Struct

@@ -30,7 +30,7 @@ def test_every_word_of_the_protocol_is_there_with_the_reasons_below_it() -> None
 
 
 def test_every_header_of_an_answer_is_there() -> None:
-    """Those that the handlers write, in the small letters they write them in."""
+    """The headers that the handlers write, in lower case."""
     sources = [path.read_text() for path in (ROOT / "src/topics/api/v1").glob("*.py")]
     written = {name for text in sources for name in re.findall(r'\("((?:stream|producer)-[a-z-]+)",', text)}
     assert len(written) > 10

@@ -23,7 +23,7 @@ Step = Callable[[World, Path], None]
 
 
 class UnwillingError(TopicStateError):
-    """What the test's own guard says."""
+    """The error that the test's guard raises."""
 
     code = "unwilling"
 
@@ -173,7 +173,7 @@ def _unguard(world: World, path: Path) -> None:
 
 
 def _describe(world: World, path: Path) -> None:
-    """From now on every record has to say its key, which none of the tests' does."""
+    """From now on every record must contain its key, which no record of the tests does."""
     _ensure(world, path)
     _set_routing_key(world, path, {"jsonPointer": "/key", "required": True})
 
@@ -209,7 +209,7 @@ class Refusal:
     """Whether looking at the target may be what ends it: then its end is not a change that the write made."""
 
     def blind(self, path: Path) -> frozenset[str]:
-        """What of the books is not looked at."""
+        """The parts of the books that are not compared."""
         taken = ("names", "bytes", f"topic {path.target}", f"jobs of {path.target}") if self.passes_any_time else ()
         return path.blind.union(taken)
 

@@ -1,4 +1,4 @@
-"""Who may append under pressure. A committer that is held stands for a disk that stands still."""
+"""Admission of appends under pressure. A committer that is held stands for a disk that stands still."""
 
 import pytest
 

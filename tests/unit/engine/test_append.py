@@ -573,7 +573,7 @@ def test_nothing_waits_for_the_disk_after_a_restart_or_a_checkpoint(disk: FakeDi
         answers = [ask_append(engine, durability.value, 1) for durability in (DISK, EPHEMERAL)]
         flush(engine)
         assert [one(answer, AppendResult).fsync_ms for answer in answers] == [0.0, 0.0]
-        # What comes before the write is the log's new file.
+        # The call before the write creates the log's new file.
         assert disk.trace[-1][0] == "write"
         engine.close_inline()
         engine = open_engine(disk)

@@ -325,7 +325,7 @@ def test_a_topic_remembers_so_many_keys_and_forgets_none_early(clock: ManualCloc
     with pytest.raises(ThrottledError) as refused:
         append(engine, "t", "new", key="k3")
     assert refused.value.detail == {"limit": "max_idempotency_keys", "max": 3}
-    # What needs no new key is not in its way.
+    # Records without a new key are not affected.
     assert append(engine, "t", 0, key="k0").deduped
     assert append(engine, "t", "plain").last_seq == 4
     assert append(engine, "other", "new", key="k3").last_seq == 1

@@ -157,7 +157,7 @@ def test_concurrent_appends_of_all_classes(tmp_path: Path, new_loop: NewLoop) ->
             for count in range(25):
                 result = await soon(append(engine, name, f"{number}-{count}"))
                 seqs.append(result.first_seq)
-                # What was answered can be read.
+                # An acknowledged record can be read.
                 assert (await soon(read(engine, name, result.first_seq - 1))).count >= 1
             return seqs
 
@@ -681,7 +681,7 @@ def test_the_loop_never_waits_for_an_object_store(tmp_path: Path) -> None:
         assert (await soon(append(engine, "t", 11))).first_seq == 11
         assert not answer.done()
         store.answers.set()
-        assert (await soon(answer)).count > 0  # What it planned before the changes, less what it saw of them.
+        assert (await soon(answer)).count > 0  # The planned work before the changes, less the changes it saw.
         assert await soon(checkpoint(engine))
         assert await everything(engine, "t") == [9, 11]
         await soon(engine.close())

@@ -24,7 +24,7 @@ def pressed(part: float) -> Sample:
 
 
 def settled(governor: Governor, part: float) -> Decision:
-    """What is decided once the smoothing has caught up with a pressure."""
+    """Returns the decision after the smoothing has caught up with a pressure."""
     decision = Decision()
     for _ in range(200):
         decision = governor.step(pressed(part))

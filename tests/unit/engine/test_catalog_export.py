@@ -1,4 +1,4 @@
-"""The catalog tells guests on the files what the last checkpoint knew."""
+"""The catalog gives external readers of the files the state of the last checkpoint."""
 
 from tests.unit.conftest import (
     append,

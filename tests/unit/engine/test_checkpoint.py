@@ -73,7 +73,7 @@ def driven(job: Job) -> Iterator[OffLoop | Until]:
             return
 
 
-# What is in a snapshot
+# Content of snapshots
 
 
 def test_the_first_one_has_everything(disk: FakeDisk) -> None:
@@ -594,7 +594,7 @@ def test_what_is_done_to_a_topic_before_it_is_dropped_can_be_replayed_after_a_po
     append(engine, "u", 1)
     for step in driven(engine.checkpointer.job()):
         if isinstance(step, OffLoop) and "t" in engine.core.directory:
-            # Marked in a segment that the snapshot names: whoever goes through the log needs its files for it.
+            # Marked in a segment that the snapshot names: a replay of the log needs its files for it.
             delete(engine, "t", match=eq("x"))
             drop(engine, "t")
     assert engine.checkpointer.completed == 1
@@ -663,7 +663,7 @@ def test_a_segment_that_dies_on_its_way_is_written_for_the_snapshot_that_names_i
 
 
 def begin_to_close(engine: Engine) -> None:
-    """What closing does before its own checkpoint has its turn."""
+    """The part of a close before its checkpoint."""
     engine.core.closed = engine.core.quiet = True
 
 

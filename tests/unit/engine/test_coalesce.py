@@ -1,4 +1,4 @@
-"""Single records of one tick share a block, and nobody can tell from the answers or the order."""
+"""Single records of one tick share a block, and neither the answers nor the order show it."""
 
 from functools import partial
 from typing import NamedTuple
@@ -61,7 +61,7 @@ class Callers:
         self._engine = engine
         self.outcomes: list[tuple[list[str], object]] = []
         self.alone: list[str] = []
-        """Those whose requests were handled one by one."""
+        """The callers whose requests were handled one by one."""
 
     def ask(self, name: str, caller: str, record: Record | None = None, key: str | None = None) -> bool:
         return self._engine.append_requests(name, [Asked(name, caller, record or Record(b"1"), key)], self)

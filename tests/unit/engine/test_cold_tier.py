@@ -435,7 +435,7 @@ def test_a_missing_object_does_not_hold_up_checkpoints(world: Setup) -> None:
 def test_an_object_that_came_wrong_is_not_put_back(
     world: Setup, monkeypatch: pytest.MonkeyPatch, answered: str
 ) -> None:
-    """Something between the server and its store may cut an answer short and say that this is all of it."""
+    """A proxy between the server and its store may cut an answer short and declare it complete."""
     engine = world.filled()
     before, get = bytes(world.store.get(SEGMENT + ".data")), world.store.get
     wrong = {"short": before[:-10], "empty": b"", "wrong": before[:100] + b"?" + before[101:]}[answered]

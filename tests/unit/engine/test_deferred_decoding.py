@@ -35,7 +35,7 @@ Asked = tuple[object, str | None]
 
 
 class Source:
-    """Whoever brings records: callers are what they ask for. One that asks for None cannot be read."""
+    """A source of records: callers are the records they request. A caller with None cannot be read."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -132,7 +132,7 @@ def test_new_keys_are_taken_and_known_after_a_kill(engine: Engine, disk: FakeDis
 
 
 class OneByOne(Source):
-    """Those who are taken one by one share a block after all, in the usual way."""
+    """Records that are taken one by one share a block after all, in the usual way."""
 
     def handle_each(self, callers: list[Asked]) -> None:
         super().handle_each(callers)

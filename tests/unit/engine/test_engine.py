@@ -116,7 +116,7 @@ def test_the_machine_is_remembered(disk: FakeDisk) -> None:
 
 
 def test_no_flipped_bit_of_the_note_about_the_last_run_changes_what_is_read(disk: FakeDisk) -> None:
-    """It would make a start believe that the machine was restarted, and tell readers of losses that were none."""
+    """It would make a start treat the restart as one of the machine, and report losses that never happened."""
     layout = Layout("data")
     disk.make_dirs("data")
     for stopped in (False, True):

@@ -94,7 +94,7 @@ def test_a_gap_behind_live_records_ends_before_the_next_live_one(engine: Engine)
     append(engine, "t", 16, 17)
     reported = read(engine, "t", from_seq=3).tombstone
     assert reported == Tombstone(4, 15, TRIM, 12, 16, 17)
-    # What is deleted behind the gap belongs to it: `earliest_seq` is live.
+    # Deletes behind the gap belong to it: `earliest_seq` is live.
     engine.core.applier.delete(own, 0, [(16, 16)])
     reported = read(engine, "t", from_seq=3).tombstone
     assert reported == Tombstone(4, 16, TRIM, 12, 17, 17)

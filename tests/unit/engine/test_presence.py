@@ -1,4 +1,4 @@
-"""What of a range is there: in blocks, in segments whose flags are in memory or in a file, and in a source."""
+"""Presence of a range: in blocks, in segments whose flags are in memory or in a file, and in a source."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What may lie under the prefixes of one key."""
+"""Limits of the data under the prefixes of one key."""
 
 import random
 from collections.abc import Sequence

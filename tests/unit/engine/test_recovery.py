@@ -40,7 +40,7 @@ SHARD = "data/wal/shard-00"
 
 
 def state(engine: Engine) -> list[tuple[object, ...]]:
-    """What a caller could tell two engines apart by."""
+    """The state by which a caller could distinguish two engines."""
     found: list[tuple[object, ...]] = []
     for info in engine.list_topics():
         name = info.topic
@@ -553,7 +553,7 @@ def test_an_empty_folder_is_done_at_once(disk: FakeDisk) -> None:
     assert reported == [1.0]
 
 
-# What survives beside the records
+# Other state that survives
 
 
 def test_infos_survive_a_restart(disk: FakeDisk, clock: ManualClock) -> None:
@@ -568,7 +568,7 @@ def test_infos_survive_a_restart(disk: FakeDisk, clock: ManualClock) -> None:
     checkpoint(after)
     again = open_engine(killed(after._fs), clock)  # type: ignore[arg-type]
     assert again.info("t", touch=False).last_write_ts == written
-    # Who read last is not worth a write.
+    # The last read is not worth a write.
     assert again.info("t", touch=False).last_read_ts is None
 
 

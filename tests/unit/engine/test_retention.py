@@ -1,4 +1,4 @@
-"""What leaves a topic at its front, and the two watermarks."""
+"""Eviction at the front of a topic, and the two watermarks."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def marks(engine: Engine) -> tuple[int, int, int, int]:
 
 
 def check_sums(engine: Engine) -> None:
-    """What the topic says of itself must be what its runs hold."""
+    """Checks that the counters of a topic equal the sums of its runs."""
     state = topic(engine, "t")
     runs = list(state.runs_from(1))
     assert state.live_count == sum(run.live for run in runs) == len(seqs(engine, "t"))
@@ -122,7 +122,7 @@ def test_caps_count_live_records_only(home: str) -> None:
 
 @homes
 def test_the_floor_stands_behind_the_last_record_that_was_lost(home: str) -> None:
-    # 2 is deleted on purpose: whoever read up to 1 misses nothing against its will.
+    # 2 is deleted on purpose: a reader at cursor 1 misses nothing unexpectedly.
     engine = open_with_cold()
     append(engine, "t", Record.of(1), Record.of(2, tag="x"), Record.of(3), Record.of(4))
     move(engine, "t", home)

@@ -112,7 +112,7 @@ def test_ephemeral_records_are_never_sealed(disk: FakeDisk, clock: ManualClock) 
     assert disk.list_dir("data/topics") == []
 
 
-# What
+# Content of sealed segments
 
 
 def test_a_sealed_segment_is_in_its_files_and_not_in_memory(disk: FakeDisk) -> None:

@@ -56,7 +56,7 @@ def test_a_read_that_finds_none_is_refused_for_now(fault: Fault) -> None:
     fs.plan = lacking(fs, fault)
     with pytest.raises(SystemBusyError):
         engine.read_now("log", ReadRequest(from_seq=0, limit=100))
-    # What is in memory is still given.
+    # Records in memory are still returned.
     assert engine.read_now("log", ReadRequest(from_seq=10)).count == 2
     fs.plan = NO_FAULTS
     assert engine.read_now("log", ReadRequest(from_seq=0, limit=100)).count == 11

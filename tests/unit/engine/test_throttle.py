@@ -1,4 +1,4 @@
-"""What is measured, and that the governor's decisions reach those who act on them."""
+"""Measurements, and the delivery of the governor's decisions to the parts that act on them."""
 
 import asyncio
 from pathlib import Path

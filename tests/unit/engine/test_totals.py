@@ -1,4 +1,4 @@
-"""What is kept count of: always what a look at every topic would find, and never found by looking at them."""
+"""Running totals: always equal to the sums over all topics, and never computed by visiting them."""
 
 from collections.abc import Iterator
 from typing import NoReturn
@@ -138,7 +138,7 @@ def test_a_start_counts_what_it_finds(disk: FakeDisk, how: str) -> None:
 
 
 def test_looking_goes_through_no_topics(engine: Engine) -> None:
-    """What it costs to be watched must not grow with what is watched."""
+    """The cost of monitoring must not grow with the number of topics."""
     append(engine, "t", 1)
     put(engine, "q", type=TopicType.QUEUE)
     engine.core.topics = NotLookedInto(engine.core.topics)

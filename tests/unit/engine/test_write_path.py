@@ -62,7 +62,7 @@ def test_a_cap_that_comes_with_a_delete_takes_what_the_delete_left(disk: FakeDis
     flush(engine)
     result, at_that_moment = found[0]
     after = open_engine(at_that_moment)
-    # Who deleted was told of every one of them, and so nobody else has to be.
+    # The delete reported every record to its client, so no reader needs a notice.
     assert result.deleted == 13
     assert reported(engine, "t") is None
     assert topic(after, "t").evict_floor == topic(engine, "t").evict_floor == 1
@@ -108,7 +108,7 @@ def test_from_a_snapshot_on_a_replay_finds_what_the_caps_take(disk: FakeDisk) ->
 
 
 def test_a_killed_process_knows_that_records_were_never_logged(disk: FakeDisk) -> None:
-    """The snapshot was taken while they were not in it: until the log says otherwise, each eviction is a frame."""
+    """The snapshot was taken while they were not in it: until the log contains the change, each eviction is a frame."""
     engine = back_in_the_log(disk)
     checkpoint(engine)
     put(engine, "t", durability=DISK, cap_records=18)
@@ -156,7 +156,7 @@ def test_no_append_is_gated_on_a_sync(durability: Durability, seed: int) -> None
     for _ in range(30):
         size = int(10 ** rng.uniform(0, 4))
         result, last_call = answered(engine, disk, size)
-        # What comes before the write of a batch may be a new file of the log; behind it nothing is waited for.
+        # A new log file may come before the write of a batch; after the write nothing is waited for.
         assert (result.fsync_ms, last_call) == (0.0, "write" if durability.logged else ""), f"seed {seed}"
         new = range(result.first_seq, result.last_seq + 1)
         assert seen.isdisjoint(new), f"seed {seed}"

@@ -1,8 +1,8 @@
 """Every way of writing meets everything that can be in its way: one cell of a table each.
 
-Where a write is refused, the error is the one the table says, and nothing has changed: no seq, no byte, no key, no
-lease, no cursor, no fork that is counted. Where the obstacle can go away, the same write then succeeds. Where an
-obstacle is none for a write, the table states why, and the write succeeds in spite of it.
+A refused write fails with the error in the table and changes nothing: no seq, no byte, no key, no lease, no cursor, no
+reference count of a fork. Where the obstacle can go away, the same write then succeeds. Where an obstacle is none for a
+write, the table states why, and the write succeeds in spite of it.
 
 A new way of writing, or a new obstacle, is a new row or column here, and the tests fail until all its cells are filled.
 """
@@ -52,11 +52,11 @@ class Changed(AssertionError):
 
 
 class Answered(AssertionError):
-    """A write was answered otherwise than the table says, or not at all."""
+    """A write had another outcome than the one in the table, or none."""
 
 
 class SchemaHeld(TopicsError):
-    """What a router says that stands before a record which its destination does not take."""
+    """The error of a router that stops at a record which its destination rejects."""
 
     code = "schema"
 
@@ -307,7 +307,7 @@ def test_every_cell_is_filled_and_none_is_left_over() -> None:
 
 @pytest.fixture
 def warnings() -> Iterator[Warnings]:
-    """What is said of jobs that could not be moved."""
+    """Returns the warnings about jobs that could not be moved."""
     logger, heard = logging.getLogger("topics.queues.dead_letters"), Warnings()
     logger.addHandler(heard)
     yield heard

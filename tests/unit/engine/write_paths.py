@@ -37,11 +37,11 @@ from topics.transactions.transaction_state import BeginRequest, StageRequest, Tr
 TARGET, SOURCE, ROUTER, FORK = "target", "source", "source->target", "fork"
 UPDATE = b'{"profile":{"kind":"state-protocol"}}'
 LONG = "y" * (LARGEST - 2)
-"""As long as a record may be: whatever the server adds to it on its way, to say where it is from, makes it longer."""
+"""The longest payload for a record: provenance added by the server makes it longer."""
 
 
 class Held(msgspec.Struct, frozen=True):
-    """The answer of what nobody waits for: the code of what is in its way, and "" where nobody says."""
+    """The outcome of a write without a waiting client: the code of the obstacle, or "" where nothing reports one."""
 
     code: str
 
@@ -59,7 +59,7 @@ class Path:
     shard: Callable[[World], int] | None = None
     """Whose log it needs; None is the target's."""
     blind: frozenset[str] = frozenset()
-    """What of the books changes although the write is refused."""
+    """The books that change although the write is refused."""
     slack_bytes: int = 0
     """How much a full server has to have left for the write to come as far as the target."""
 
@@ -222,7 +222,7 @@ def _router_says(world: World) -> Answers:
 
 
 def _forward_on(world: World) -> Answers:
-    """What waits is forwarded as soon as it can be; a second later at the latest."""
+    """Pending records are forwarded as soon as possible; a second later at the latest."""
     if LONG not in world.values(SOURCE):
         return _forward(world)
     world.engine.routing.pump.retry()
@@ -234,7 +234,7 @@ def _has_long(name: str) -> Callable[[World], bool]:
 
 
 def _dying(apart: bool) -> Callable[[World], None]:
-    """A job that was delivered once too often: whoever claims next finds it, and it goes to the dead letters."""
+    """A job that was delivered too often: the next claim finds it and moves it to the dead letters."""
 
     def prepare(world: World) -> None:
         world.make(DEAD)

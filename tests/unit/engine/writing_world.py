@@ -48,7 +48,7 @@ class World:
         self.streams = inline_streams(self.engine)
 
     def restart(self) -> None:
-        """What an operator does about a log that takes no more writes."""
+        """Does the operator's part for a log that takes no more writes."""
         self.disk = killed(self.disk)
         self._open()
         self.engine.routing.kick()
@@ -83,7 +83,7 @@ class World:
             assert not isinstance(created, TopicsError), created
 
     def values(self, name: str) -> list[object]:
-        """What a reader finds in a topic; nothing where there is none to be read."""
+        """Returns the values that a reader finds in a topic; none where the topic cannot be read."""
         found: list[object] = []
         cursor = 0
         try:
@@ -119,7 +119,8 @@ class World:
 
 
 class Warnings(logging.Handler):
-    """Keeps why jobs could not be moved: the log is the only place that says it, because nobody waits for a burial."""
+    """Keeps the reasons why jobs could not be moved: only the log contains them, because no client waits for a move to
+    the dead letters."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -134,7 +135,7 @@ class Warnings(logging.Handler):
 
 
 def reported(begin: Callable[[Callable[[object], None]], object]) -> Answers:
-    """What became of an operation, whether it was raised or told."""
+    """Returns the outcome of an operation, whether it was raised or passed to its callback."""
     answers: Answers = []
     try:
         begin(answers.append)

@@ -19,7 +19,7 @@ class Loop:
         self.spin = AdaptiveSpin(self._ready.append, lambda: self.now, lambda: self.said, window_s)
 
     def hear(self) -> None:
-        """A client says something."""
+        """A client sends a request."""
         self.said += 1
         if not self.spin.polling:
             self.spin.rouse()

@@ -102,7 +102,8 @@ def test_a_large_body_is_read_as_ever() -> None:
 
 
 def seen(app: App, *requests: bytes) -> tuple[list[tuple[str, bytes, list[tuple[str, str]]]], list[int], bool]:
-    """What the application is shown of requests, each in a piece of its own, and what the client is answered."""
+    """Returns the parts of requests that the application receives, each request in a separate read, and the answers to
+    the client."""
     memory = Memory(app)
     memory.send(*requests)
     shown = [
@@ -388,7 +389,7 @@ def test_a_head_with_a_wish_of_its_own_is_never_known(head: bytes) -> None:
 
 def test_every_request_is_decided_on_whether_its_head_is_known_or_not() -> None:
     verdicts: Iterator[int | Refusal] = iter(
-        # One that is not admitted is read like any other, and so asked for once more.
+        # A refused request is read like any other, and so admitted anew.
         [Refusal(401, b"no"), 1_000_000, *[Refusal(403, b"no")] * 2, 1_000_000, 0, 0]
     )
 
@@ -462,7 +463,7 @@ def test_a_connection_that_repeats_itself_now_and_then_is_not() -> None:
 
 
 def test_what_was_found_for_a_request_stays_while_it_is_under_way() -> None:
-    """Who counts requests by it would otherwise count them out for somebody else."""
+    """An application that counts requests by its admission value would otherwise release the wrong one."""
 
     class Deciding(App):
         admission: object = None
@@ -493,7 +494,7 @@ def test_a_stopping_server_refuses_what_it_used_to_admit() -> None:
 
 
 class Steady(App):
-    """An application whose decisions hold until it says otherwise; it counts what it is asked."""
+    """An application whose decisions hold until it changes them; it counts the calls."""
 
     admission: object = "first"
     asked = 0

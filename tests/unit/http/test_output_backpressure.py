@@ -172,7 +172,7 @@ UPGRADE = (
 
 
 class Followers(App):
-    """Writes to whoever came, as long as there is room, and never more at once than there is room for."""
+    """Writes to every follower, as long as there is room, and never more at once than there is room for."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(self.begin)

@@ -76,7 +76,7 @@ def test_a_bomb_is_stopped_at_its_limit() -> None:
         tracemalloc.stop()
     assert refused.value.status == 413
     assert peak_bytes < 10_000_000
-    # What went too far was never taken over: nothing is held but what came before.
+    # The part beyond the limit was never taken over: only the part before is held.
     assert budget.held_bytes == 0
 
 

@@ -137,7 +137,7 @@ def test_a_widened_window_holds_for_everyone_who_syncs() -> None:
 
 
 class Clients:
-    """What they have asked for so far, and what the loop decides."""
+    """The requests of the clients, and the decisions of the loop."""
 
     def __init__(self, mean_s: float | None = LOOP_SYNC_S / 4) -> None:
         """On a disk whose syncs take so long, as the thread has found; None where nothing is known."""

@@ -140,7 +140,7 @@ def test_after_a_group_of_several_the_next_one_stays_open_for_two_more_ticks() -
             await asyncio.sleep(0)
         assert bench.writer.commits == 2
         assert await bench.until(7) == list("abcdefg")
-        # Those were three: the next one is not waited with.
+        # The group of three is complete: the next write is not delayed.
         bench.submit("h")
         await asyncio.sleep(0)
         assert bench.writer.commits == 3
@@ -545,7 +545,8 @@ def test_what_waits_for_a_sync_or_behind_one_is_not_written_early() -> None:
 
 
 def know_the_disk(bench: Bench) -> None:
-    """Syncs are short, and there is no time for any beside others. What a fake disk takes is not to the point."""
+    """Syncs are short, and there is no time for any beside others. The duration of a write on a fake disk is
+    irrelevant."""
     syncs = bench.syncs
     syncs._mean_s, syncs._saved_s, syncs._wary = 0.0001, -NEVER_S, 0
 
@@ -597,7 +598,7 @@ def test_a_long_write_of_a_lone_client_is_left_to_the_thread(size: int) -> None:
 
 
 def test_the_room_ahead_is_filled_by_the_thread_alone() -> None:
-    """It takes longer than a sync: whoever comes meanwhile should not wait for it."""
+    """It takes longer than a sync: later requests should not wait for it."""
 
     async def test(bench: Bench) -> None:
         filled: set[int] = set()

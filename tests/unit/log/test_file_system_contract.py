@@ -1,4 +1,4 @@
-"""What every file system promises, checked on the real one and on the fakes alike; then the real one's own hazards."""
+"""The contract of file systems, checked on the real one and on the fakes alike; then the hazards of the real one."""
 
 import errno
 import fcntl
@@ -433,7 +433,7 @@ class TestLock:
 
 
 class TestPosixAlone:
-    """What only happens on a real machine."""
+    """Behaviour of a real machine only."""
 
     def test_short_reads_and_writes_are_continued(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pread, pwrite = os.pread, os.pwrite

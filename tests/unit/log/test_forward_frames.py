@@ -1,4 +1,4 @@
-"""One frame for many forwards: what it says, and what it means."""
+"""Batched forward frames: their format and their effect."""
 
 import random
 

@@ -46,7 +46,7 @@ def reason(data: bytes, start: int = 0) -> str:
 
 
 def resealed(frame: bytes) -> bytes:
-    """The frame with the checksum of what it says now: wrong in its content only."""
+    """Returns the frame with a recomputed checksum: wrong in its content only."""
     body = frame[:-CHECKSUM_BYTES]
     return body + xxh3_64_intdigest(body).to_bytes(8, "little")
 

@@ -1,4 +1,4 @@
-"""Who may read what is made on the real disk; everything else is in the contract of file systems."""
+"""Permissions of files on the real disk; everything else is in the contract of file systems."""
 
 import os
 from collections.abc import Iterator

@@ -143,7 +143,7 @@ def test_a_torn_first_frame_leaves_an_empty_log(same_boot: bool) -> None:
     assert end.tear == Tear(1, 0, "a wrong checksum", 0)
 
 
-# Valid frames behind, one of which says this place was synced: damage.
+# Valid frames behind, one of which records the sync of this place: damage.
 
 
 @both
@@ -174,7 +174,7 @@ def test_a_hole_without_a_restart_of_the_machine_is_damage() -> None:
     damage(disk_with(frame(1) + bytes(FRAME_BYTES) + frame(3)), same_boot=True)
 
 
-# Valid frames behind, none says it was synced, the machine restarted: torn by a power cut.
+# Valid frames behind, none records the sync, the machine restarted: torn by a power cut.
 
 
 @pytest.mark.parametrize("hole", [broken(2, synced=1), bytes(FRAME_BYTES), b"x" * FRAME_BYTES])

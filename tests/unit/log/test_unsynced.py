@@ -55,7 +55,7 @@ def test_what_the_system_has_dropped_is_never_synced() -> None:
     for _ in range(2):
         with pytest.raises(OSError, match="is gone"):
             files.sync("a")
-    # Whoever has the bytes can write it once more.
+    # A caller with the bytes can write the file once more.
     files.write("a", [b"what was written"])
     files.sync("a")
     assert read(disk.crash(Survival.NOTHING)) == b"what was written"

@@ -1,4 +1,4 @@
-"""What was worked out before is not worked out again, and what failed is."""
+"""A cached result is not computed again, and a failed computation is repeated."""
 
 import pytest
 

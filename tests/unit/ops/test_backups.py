@@ -179,7 +179,7 @@ def test_the_log_behind_one_that_left_things_over_goes_to_the_end_of_its_run(
     assert values(restore(disk, at(disk, moment), clock=clock)[0], "orders") == [1, 2, 3]
     assert values(restore(disk, at(disk, clock.now_ms() - 1), "end", clock=clock)[0], "orders") == [1, 2, 3]
     if killed:
-        # What recovery decides stands in no log, so that of another run does not go on from here.
+        # The log does not contain the decisions of a recovery, so the log of another run does not continue from here.
         assert values(restore(disk, at(disk, clock.now_ms() + 1), "last", clock=clock)[0], "orders") == [1, 2, 3, 4, 5]
 
 

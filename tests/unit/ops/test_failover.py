@@ -94,7 +94,7 @@ def primary(disk: FileSystem, clock: ManualClock) -> tuple[Machine, Engine]:
 
 
 def wait_out(clock: ManualClock, machine: Machine) -> None:
-    """Looks at the lease, and waits until it is over for whoever looked."""
+    """Looks at the lease, and waits until it has expired for the observer."""
     assert machine.try_to_start() is None
     clock.advance(LEASE_MS)
 

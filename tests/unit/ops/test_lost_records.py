@@ -66,7 +66,7 @@ def test_one_wrong_byte_is_found_out_or_does_not_matter(key: bytes | dict[str, i
             found = find_lost_records(hole(bytes(damaged), 8, 9), TOPICS)
             assert found in (None, [LostRecords(1, 5, 6, next_base)]), f"byte {offset} xor {mask:#x}"
             believed += found is not None
-    # Most of a frame is payload, where a wrong byte says nothing else.
+    # Most of a frame is payload, where a wrong byte changes nothing else.
     assert believed > len(frame)
 
 

@@ -1,4 +1,4 @@
-"""What a repair keeps, what it gives up, and what it says about both."""
+"""Results of a repair: the data it keeps, the data it gives up, and its report of both."""
 
 import msgspec
 import pytest
@@ -302,7 +302,7 @@ def test_the_ceiling_of_class_disk_is_kept_over_a_lost_end() -> None:
     builder.write("plain", 2)
     builder.write("plain", 1)
     builder.put("end")
-    builder.put("proof")  # Its frame says that what came before the end is synced.
+    builder.put("proof")  # Its frame records that all frames before the end are synced.
     ceiling = builder.engine.core.directory.load("plain").ceiling
     disk = stop(builder, disk)
     hit(disk, FrameKind.APPEND, 1, at=0)
@@ -475,7 +475,8 @@ def test_a_copy_in_the_other_folder_takes_the_place_of_a_damaged_segment() -> No
         # The one unreadable flag is the one that is missing, or it is none of them.
         ({2: 7}, 1, []),
         ({4: 7}, 1, []),
-        # One of two unreadable ones is set and nobody can tell which: both stay deleted, and readers are told.
+        # One of two unreadable flags is set and it is unknown which: both records stay deleted, and readers receive the
+        # lost range.
         ({2: 7, 4: 7}, 1, [(3, 3), (5, 5)]),
         # More are set than were ever deleted: any of them may have been live.
         ({4: DELETED}, 1, [(3, 3), (5, 5)]),

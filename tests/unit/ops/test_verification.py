@@ -1,4 +1,4 @@
-"""What `verify` finds, one kind of damage at a time, and what it does not take for damage."""
+"""Findings of `verify`, one kind of damage at a time, and states that it must not report as damage."""
 
 from collections.abc import Callable
 from typing import Any
@@ -187,7 +187,7 @@ def test_a_vanished_snapshot_and_a_vanished_note(disk: FakeDisk, path: str) -> N
         with pytest.raises(DamageError, match="newest snapshot is missing"):
             Engine.recover(disk, msgspec.structs.replace(OPTIONS, cold_dir=None), ManualClock(), SeededEntropy(1))
     else:
-        # It only repeats what the snapshot says.
+        # It only repeats the content of the snapshot.
         assert not findings
 
 
@@ -292,7 +292,7 @@ def test_a_power_cut_may_leave_frames_behind_a_hole(disk: FakeDisk) -> None:
     hole, missing = seen(disk).findings
     assert "zeros where frame" in hole.what
     assert (missing.topic, missing.seq_range) == ("orders", (9, 9))
-    # The last frame was made before anyone knew that the one before it was synced: after a restart nobody can say.
+    # The last frame was created before the sync of the one before it was known: after a restart the sync is unknown.
     frames = [
         seal_frame(f.kind, f.topic_id, f.lsn, 0, bytes(f.body)) for f in find_frames(memoryview(content(disk, LOG)), 0)
     ]
@@ -493,7 +493,7 @@ def test_a_cold_folder_that_is_not_there_is_not_taken_for_lost(cold_disk: FakeDi
         verify(cold_disk, Layout("data", "elsewhere"), BOOT)
 
 
-# What is no damage
+# States that are not damage
 
 
 def test_files_that_nobody_needs_are_listed(disk: FakeDisk) -> None:

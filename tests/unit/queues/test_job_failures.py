@@ -1,4 +1,5 @@
-"""Why jobs failed: reasons of nacks, expired leases, jobs that failed for good, and what dead letters tell of it."""
+"""Failures of jobs: reasons of nacks, expired leases, jobs that failed for good, and the failures recorded in dead
+letters."""
 
 import pytest
 

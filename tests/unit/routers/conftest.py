@@ -42,6 +42,6 @@ def router(engine: Engine, name: str) -> Router:
 
 
 def go_on(engine: Engine) -> Engine:
-    """What a server does after a start: forward what was left."""
+    """Does the work of a server after a start: forwards the pending records."""
     engine.routing.kick()
     return engine

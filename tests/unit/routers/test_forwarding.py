@@ -1,4 +1,4 @@
-"""What arrives in a destination, and what it looks like there."""
+"""Records in a destination: which ones arrive, and their form."""
 
 from itertools import pairwise
 

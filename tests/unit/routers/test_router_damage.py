@@ -55,7 +55,7 @@ def test_a_damaged_forward_is_found_and_its_copies_are_lost_exactly(folder: Fake
         opened(folder.clone())
     report = mend(folder)
     assert report.after is not None and report.after.sound, report
-    # What was forwarded from a lost copy is lost with it, and nothing else. All of b is in c, under the same seqs.
+    # Records forwarded from a lost copy are lost with it, and nothing else. All of b is in c, under the same seqs.
     names = ["b", "c"] if frame.topic_id == 2 else ["c"]
     assert report.losses == [Loss(name, forward.first_seq, forward.last_seq, True) for name in names]
 

@@ -474,5 +474,6 @@ def test_what_is_nested_too_deep_is_refused() -> None:
     ],
 )
 def test_times_of_events(given: str, stored: str) -> None:
-    """One that is written as it is stored is not read; what only looks like one is, and then the time is now."""
+    """A time in the stored form is not parsed; an invalid time that resembles one is, and then the current time is
+    used."""
     assert Evlog().normalise(0, {"timestamp": given}, 1)["timestamp"] == stored

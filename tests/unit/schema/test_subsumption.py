@@ -1,4 +1,4 @@
-"""Pairs of schemas for which it is easy to say the wrong thing."""
+"""Pairs of schemas that are easy to decide wrongly."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the tests of searching share: a registry of request logs, entries of it, and one way to ask."""
+"""Shared parts of the search tests: a registry of request logs, entries of it, and one way to query."""
 
 from collections.abc import Sequence
 from itertools import repeat
@@ -45,7 +45,7 @@ def plenty() -> Budget:
 
 
 def states_of(groups: Groups) -> dict[tuple[int, Group], tuple[State, ...]]:
-    """What each group came to, by when it begins and its dimensions."""
+    """Returns the state of each group, by its beginning and its dimensions."""
     named = [[names[code] for code in codes.tolist()] for codes, names in groups.dimensions]
     keys = zip(groups.starts.tolist(), zip(*named, strict=True) if named else repeat(()), strict=False)
     return dict(zip(keys, zip(*[measure.states() for measure in groups.measures], strict=True), strict=True))

@@ -172,7 +172,7 @@ def test_an_index_file_that_is_larger_than_the_cache_is_not_fetched(cache_bytes:
 
 
 def test_a_store_without_index_files_leaves_searches_to_the_entries() -> None:
-    """Those are nearby, as whatever was read lately is."""
+    """The entries are in the local cache, because they were read recently."""
     whole = settled(STORE)
     expected = whole.answers("logs")
     world = ColdWorld(whole.disk.crash(Survival.EVERYTHING), whole.clock, STORE)
@@ -204,7 +204,7 @@ def test_an_index_file_that_is_gone_or_damaged_is_passed_over_and_reported(cold:
     file.sync()
     file.close()
     world = ColdWorld(whole.disk.crash(Survival.EVERYTHING), whole.clock, cold)
-    # What is damaged of a folder's file may be nothing that the query asks for.
+    # The damaged part of a folder's file may be irrelevant to the query.
     assert asked(world)[0] <= (0 if cold == STORE else 1)
     found = check_index_files(guest(world.disk, cold), layout)
     assert [finding.where.rpartition("/")[2] for finding in found] == [one.name, other.name]
@@ -365,7 +365,7 @@ class SlowRunner:
 
 
 class SlowWorld:
-    """A world whose companions come when the test says so, and whose time is over when it says so."""
+    """A world in which the test decides when companions are built and when the time of a query is over."""
 
     def __init__(self, world: ColdWorld, cache_bytes: int = 1 << 20) -> None:
         self.runner = SlowRunner()

@@ -1,4 +1,4 @@
-"""What a query asks of a column's values, of few rows and of many."""
+"""Conditions on the values of a column, for few rows and for many."""
 
 import numpy as np
 import pytest

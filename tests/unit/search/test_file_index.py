@@ -173,7 +173,7 @@ def test_only_a_field_that_changed_has_another_digest() -> None:
     for query, fits in (("service:a message:b", True), ("status:1", False), ("extra:true", False)):
         needs = needs_of_search(after, bind_search(query, changed).predicate, ("eventTime",))
         assert needs.are_met(before) is fits, query
-    # What is only asked in another way is extracted alike.
+    # A field that only supports other queries is extracted alike.
     flags = {**LOGS["fields"], "hidden": {**LOGS["fields"]["hidden"], "exact": True}}
     assert plan_of(registry({**LOGS, "fields": flags})).generation == before.generation
     # Another version promotes old entries, so every field of theirs may be another one.
@@ -181,7 +181,7 @@ def test_only_a_field_that_changed_has_another_digest() -> None:
 
 
 def test_rollups_are_read_at_any_places() -> None:
-    """What was added up ahead, group by group: sums of any length, and groups without a name."""
+    """Precomputed sums, group by group: of any length, and groups without a name."""
     numbers = np.arange(1_500)
     names = [None, *(f"s{number:04}" for number in range(1, 1_500))]
     exact = [Summed(n, 10 ** (n % 40), -n, None, {1 << n % 90: n, 1: 1.5}) for n in range(1_500)]

@@ -80,7 +80,7 @@ def test_what_is_at_hand_needs_no_read(streams: Streams, home: str) -> None:
 def test_every_chunk_of_a_segment_is_checked_that_entries_are_in(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that was checked for an entry is not for the next, and never speaks for another one."""
+    """A chunk that was checked for an entry is not checked for the next, and the check never covers another chunk."""
     size = CHUNK_BYTES // 4
     for number in range(16):
         append(streams, "a", b'[{"n":%d,"text":"%b"}]' % (number, b"x" * size), JSON)

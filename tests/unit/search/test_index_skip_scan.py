@@ -77,7 +77,7 @@ def everything(world: World, name: str = "logs") -> list[Any]:
 
 
 def seeks(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Seek]:
-    """What the searching process is asked from now on."""
+    """Returns a list that records the requests to the search process from now on."""
     asked: list[Seek] = []
 
     def made(*given: Any) -> Seek:

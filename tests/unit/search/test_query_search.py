@@ -1,4 +1,4 @@
-"""What a search finds, in which order, and what it refuses."""
+"""Results of a search, their order, and the refused queries."""
 
 from typing import Any
 

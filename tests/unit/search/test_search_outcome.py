@@ -1,4 +1,4 @@
-"""What an answer covers, counted by segments."""
+"""Coverage of an answer, counted by segments."""
 
 from types import SimpleNamespace
 from typing import Any

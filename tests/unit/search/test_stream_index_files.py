@@ -52,7 +52,7 @@ def test_a_damaged_index_file_is_passed_over(place: int, caplog: pytest.LogCaptu
     for path in files_of(world.disk):
         size = world.disk.open(path).size()
         damage(world.disk, path, place % size)
-    # What is open was checked before.
+    # Open files were checked before.
     again = World(world.disk.crash(Survival.EVERYTHING), world.clock)
     assert {name: again.answers(name) for name in expected} == expected
     if place in (0, -1):
@@ -336,7 +336,7 @@ def test_what_is_fresh_and_all_index_files_are_asked_in_one_question(order: str)
     assert outcome.complete and outcome.indexed_segments == 3 and outcome.looked_at_in_memory == 2
     found = [hit.seq for hit in outcome.result.hits]
     assert found == (list(range(1, 12)) if order.endswith("asc") else list(range(11, 0, -1)))
-    # What is fresh comes behind the companions where the oldest are first.
+    # Unsealed entries come after the companions where the oldest are first.
     assert searcher.asked == ([AskMessage, More] if order == "offset:asc" else [AskMessage])
 
 

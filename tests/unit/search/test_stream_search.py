@@ -31,7 +31,7 @@ from topics.streams.streams import Streams
 
 
 class Watched(InlineSearcher):
-    """Tells what was sent, and may refuse or have no room."""
+    """Reports the messages sent, and may refuse or have no room."""
 
     def __init__(self) -> None:
         super().__init__(lambda: 0.0)
@@ -171,7 +171,7 @@ def test_who_is_late_gets_what_is_there_and_the_rest_is_counted(world: World, mo
     (outcome,) = answers
     assert [hit.seq for hit in outcome.result.hits] == [5, 4, 3, 2, 1]
     assert (outcome.missed, outcome.missed_tail, outcome.first_missed, outcome.spent) == (1, 1, 6, "time")
-    # What was begun goes on, and the next one finds it.
+    # A query in progress continues, and the next one finds it.
     world.searcher.room = True
     for callback in world.searcher.waiting:
         callback()
@@ -255,7 +255,7 @@ def test_a_page_is_scanned_for_no_further_than_it_takes(old: World) -> None:
 
 
 def test_what_does_not_fit_into_the_index_after_all_is_scanned_before_it(old: World) -> None:
-    """How much an index may hold is reckoned by what entries say, and they are sent with what stands around that."""
+    """The size estimate of an index counts the payloads of entries, and they are sent with their envelopes."""
     engine = old.streams.engine
     for stream_bytes in range(100, 2_000, 100):
         world = World(engine, stream_bytes=stream_bytes)

@@ -46,7 +46,7 @@ def run_all(fs: FileSystem, folder: Folder, seed: int | None = None, **rules: in
 
 
 def state_of(fs: FileSystem) -> ArchiveState:
-    """What a reader finds."""
+    """Returns the state that a reader finds."""
     return ArchiveStore(fs, ROOT).load()
 
 
@@ -62,7 +62,7 @@ def rows_of(fs: FileSystem, name: str) -> int:
 
 
 def data_files(fs: FileSystem) -> set[str]:
-    """Everything that lies in the folders of data, whoever names it."""
+    """Lists all files in the folders of data, referenced or not."""
     found = set()
     for folder in (f"{ROOT}/data", *(f"{ROOT}/{name}" for name in names_in(fs, ROOT) if name.startswith("topic_id="))):
         for day in names_in(fs, folder):
@@ -80,7 +80,7 @@ def names_in(fs: FileSystem, folder: str) -> list[str]:
 
 
 def archived(fs: FileSystem, topic: str, root: str = ROOT) -> dict[int, str]:
-    """What the archive shows of a topic: seq -> data."""
+    """Returns the archived records of a topic: seq -> data."""
     store = ArchiveStore(fs, root)
     state = store.load()
     found: dict[int, str] = {}
@@ -93,7 +93,8 @@ def archived(fs: FileSystem, topic: str, root: str = ROOT) -> dict[int, str]:
 
 
 def check_archive(fs: FileSystem) -> None:
-    """Every file that counts is there, whole and sorted, covers what it says, and shares no seq with another."""
+    """Every referenced file exists, is whole and sorted, covers the seqs in its entry, and shares no seq with
+    another."""
     store = ArchiveStore(fs, ROOT)
     state = store.load()
     for topic in state.topics.values():

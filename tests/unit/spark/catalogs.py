@@ -100,7 +100,7 @@ def check_what_others_change_is_put_right(lake: Catalog, folder: Folder) -> None
     with pytest.raises(CommitFailedException):
         made.round()
     assert shown(lake) == {}
-    # What was archived is in the ledger; now the table is looked at again, and shows all of it.
+    # The archived records are in the ledger; now the table is checked again, and contains all of them.
     made.round()
     assert shown(lake) == {n + 1: str(n) for n in range(51)}
 

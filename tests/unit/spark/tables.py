@@ -66,7 +66,7 @@ def read_table(fs: FileSystem, ahead: bool = False, root: str = ROOT) -> Table |
 
 
 def table_rows(fs: FileSystem, ahead: bool = False, root: str = ROOT) -> Rows:
-    """What a reader is shown; a row that is there twice is an error."""
+    """Returns the rows that a reader receives; a row that is there twice is an error."""
     table = read_table(fs, ahead, root)
     return rows_of(table) if table is not None else {}
 

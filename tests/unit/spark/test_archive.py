@@ -235,7 +235,7 @@ def test_an_erasure_does_not_wait_for_a_clock_that_was_wrong(folder: Folder) -> 
     run_all(folder.disk, folder)
     assert rows_of(folder.disk, "orders") == 30
     clock.jump(-year)
-    # The supervisor sees that what the status says of times is of no use.
+    # The supervisor detects that the times in the status are unusable.
     assert load_status(folder.disk, folder.layout).is_ahead(clock.now_ms())
     run_all(folder.disk, folder)
     assert not load_status(folder.disk, folder.layout).is_ahead(clock.now_ms())

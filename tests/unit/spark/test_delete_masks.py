@@ -1,4 +1,4 @@
-"""Masks hide exactly what their ranges say."""
+"""Masks hide exactly the rows of their ranges."""
 
 import numpy as np
 import pyarrow as pa

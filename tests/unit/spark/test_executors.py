@@ -1,4 +1,4 @@
-"""What a client of Spark Connect makes of its session; the jobs themselves run in tests/spark."""
+"""The session of a Spark Connect client; the jobs themselves run in tests/spark."""
 
 import pickle
 import subprocess
@@ -100,7 +100,7 @@ class Embedded:
     ],
 )
 def test_java_error_of_a_job_is_a_job_failure(trace: str, kind: type[Exception]) -> None:
-    """pyspark has no class of its own for a task whose process died."""
+    """pyspark has no separate class for a task whose process died."""
     session: Any = Embedded(Py4JJavaError("An error occurred while calling o9.collectToPython.\n", Java(trace)))
     executor = SparkExecutor(session)
     with pytest.raises(kind, match=r"^org.apache.spark.SparkException: Python worker") as failed:

@@ -469,7 +469,7 @@ class Counted(FolderStore):
 
 def test_only_the_seqs_of_an_object_are_fetched_to_find_deleted_rows() -> None:
     folder = Folder()
-    # What cannot be squeezed, so that the payloads are nearly all of the file.
+    # Incompressible data, so that the payloads are nearly all of the file.
     noise = SeededEntropy(3)
     folder.append("orders", *[Record.of(noise.token(3000).hex(), tag=f"t{n % 10}") for n in range(300)])
     folder.delete("orders", tag="t1")

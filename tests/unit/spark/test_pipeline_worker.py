@@ -165,7 +165,7 @@ def test_the_archive_is_where_the_settings_state(tmp_path: Path) -> None:
 
 
 def test_deletes_wait_for_an_archive_that_is_turned_off(tmp_path: Path) -> None:
-    """Other products go on working meanwhile, and cannot say that a delete has reached the archive."""
+    """Other products go on working meanwhile, and cannot confirm that a delete has reached the archive."""
     folder = Folder(PosixFileSystem(), ManualClock(), Layout(str(tmp_path / "data")))
     folder.append("orders", *range(10))
     folder.seal()

@@ -282,5 +282,5 @@ def test_status_has_each_product(world: World) -> None:
     with pytest.raises(ValueError):
         made.round()
     assert [one.error for one in made.status.products] == [None, "ValueError: its folder is damaged"]
-    # What is left of a process is known to the next one.
+    # The state that a process leaves is known to the next one.
     assert load_status(world.folder.disk, world.folder.layout) == made.status

@@ -30,7 +30,7 @@ class Inline:
         return self._inner.run(works, about)
 
     def before(self, works: Sequence[bytes]) -> None:
-        """What happens first."""
+        """Runs before the work."""
 
     def footprint(self) -> WorkerStatus | None:
         return WorkerStatus(7, 8)
@@ -108,7 +108,7 @@ def test_workers_that_do_not_start_during_bisection_quarantine_no_topic(words: t
     with pytest.raises(WorkersUnavailableError):
         made.round()
     assert made.status.quarantined == ()
-    # What was done by then is published, and the rest is done later.
+    # The part that was done by then is published, and the rest is done later.
     assert archived(folder.disk, "a") == {1: "1"}
     assert made.round()
     assert archived(folder.disk, "b") == archived(folder.disk, "c") == {1: "1"}

@@ -1,4 +1,4 @@
-"""What is cut out of sealed segments is what a reader over HTTP gets."""
+"""Records cut out of sealed segments equal the records of a reader over HTTP."""
 
 import json
 from collections.abc import Iterator

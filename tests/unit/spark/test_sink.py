@@ -15,7 +15,7 @@ ROWS = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 9).map(str
 
 
 def chunks(rows: list[tuple[str, str]], cuts: int, size: int) -> list[tuple[str, list[bytes]]]:
-    """What comes out when the rows arrive in batches of `cuts`."""
+    """Returns the chunks for rows that arrive in batches of `cuts`."""
     made = Chunks(write_options({"batchRecords": str(size)}))
     batches = [
         pa.RecordBatch.from_pydict({"topic": [row[0] for row in part], "data": [row[1] for row in part]})

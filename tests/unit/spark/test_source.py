@@ -1,4 +1,4 @@
-"""What Spark sees of the source, without a Spark and without a server."""
+"""Spark's calls to the source, without a Spark and without a server."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -332,7 +332,7 @@ def test_a_batch_that_was_planned_with_the_server_is_not_passed_over_without_it(
     assert seqs(strict, pieces) == []
 
 
-# What has become too old since the last checkpoint
+# Records that became too old since the last checkpoint
 
 
 class Aged:
@@ -367,7 +367,7 @@ def test_records_that_became_too_old_before_they_were_read_are_a_loss(
         seqs(aged.stream, aged.pieces())
     lenient = place.stream(failOnDataLoss="false")
     assert seqs(lenient, lenient.partitions(aged.start, aged.end)) == list(range(11, 31))
-    # Whoever begins with the first live record has lost nothing.
+    # A reader that begins with the first live record has lost nothing.
     fresh = place.stream()
     begin = fresh.initialOffset()
     assert begin["orders"]["seq"] == 10
@@ -378,7 +378,7 @@ def test_records_that_became_too_old_before_they_were_read_are_a_loss(
 def test_what_became_too_old_is_asked_of_the_server_where_there_is_one(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes by its own clock, and tells the loss as it tells every other."""
+    """It goes by the server's clock, and reports the loss like every other."""
     aged, asked = Aged(place, monkeypatch), []
 
     class Server:

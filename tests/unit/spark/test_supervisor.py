@@ -159,7 +159,7 @@ def test_what_counts_as_work(tmp_path: Path) -> None:
     assert not has_work(done)
     assert not has_work(msgspec.structs.replace(done, due_ms=clock.now_ms() + 1))
     assert has_work(msgspec.structs.replace(done, due_ms=clock.now_ms()))
-    # What was told while the clock was ahead is not waited for.
+    # A status written while the clock was ahead is not waited for.
     ahead = msgspec.structs.replace(done, updated_ms=clock.now_ms() + 86_400_000)
     assert has_work(msgspec.structs.replace(ahead, due_ms=clock.now_ms() + 86_400_001))
     assert not has_work(ahead)

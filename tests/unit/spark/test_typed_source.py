@@ -29,7 +29,7 @@ class TypedPlace(Place):
 
 
 class Loaded:
-    """What Spark does at `load`: it asks for the schema, and takes the source along."""
+    """Does Spark's part of `load`: it asks for the schema, and takes the source along."""
 
     def __init__(self, given: dict[str, str], schema: StructType | None = None) -> None:
         self._source = TopicsDataSource(given)
@@ -103,7 +103,7 @@ def test_a_schema_that_changed_since_is_reported_and_a_stream_goes_on_anew(place
     reset = place.load(topic="other").stream()
     pieces = reset.partitions(begin, reset.latestOffset())
     assert [row["c"] for piece in pieces for batch in reset.read(piece) for row in batch.to_pylist()] == ["x"]
-    # Who has named the columns keeps them for as long as they are there.
+    # A reader with named columns keeps them for as long as they exist.
     assert [row["a"] for row in chosen.rows()] == [1, 2]
     renamed = {"type": "object", "required": ["b", "c"], "properties": {**RENAMED["properties"], "c": text}}
     place.described.evolve("other", renamed, rename("/a", "/b"))

@@ -15,7 +15,7 @@ ARCHIVES = [f"{PACKAGE}/python/lib/pyspark.zip", f"{PACKAGE}/jars/spark-core_2.1
 
 
 def reported(program: str, python_path: list[str]) -> list[str]:
-    """What a process that is started as Spark starts one says about where pyspark is from, and about its path."""
+    """Returns the place of pyspark and the path in a process that is started as Spark starts one."""
     look = (
         "import os, sys, pyspark; print(pyspark.__file__, os.environ['PYTHONPATH'], sys.prefix, sys.argv[1], sep='\\n')"
     )

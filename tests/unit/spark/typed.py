@@ -60,7 +60,7 @@ class Described:
         self._done(lambda done: self.streams.append(name, request, done))
 
     def promoted(self, name: str) -> dict[int, Any]:
-        """What the protocol of streams shows, by seq."""
+        """Returns the entries that the protocol of streams shows, by seq."""
         promoter = contract_of(self.folder.engine.core.directory.load(name)).registry.promoter
         return {
             int(record["$seq"]): json.loads(  # type: ignore[call-overload]
@@ -103,7 +103,7 @@ def run_typed(fs: FileSystem, folder: Folder, seed: int, patterns: tuple[str, ..
 
 
 def typed_entries(fs: FileSystem, name: str, ahead: bool = False) -> dict[int, Any]:
-    """What the table of a stream shows, put together to entries again; a row that is there twice is an error."""
+    """Returns the entries assembled from the table of a stream; a row that is there twice is an error."""
     table = read_table(fs, ahead, f"{ROOT}/{folder_of(name)}")
     if table is None:
         return {}

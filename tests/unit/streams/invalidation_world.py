@@ -14,7 +14,7 @@ from topics.testing import ManualClock
 
 
 class Timers:
-    """What happens later, when the clock is moved."""
+    """Delayed calls, which run when the clock is moved."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock

@@ -1,4 +1,4 @@
-"""The registry of streams on an engine without a loop: turns are taken when a test says so."""
+"""The registry of streams on an engine without a loop: a test runs the turns."""
 
 from collections import deque
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _TURNS_MAX = 10_000
 
 
 class Turns:
-    """What is to be done later, in the order in which it was asked for."""
+    """Deferred calls, in the order of the requests."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()

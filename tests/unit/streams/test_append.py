@@ -1,4 +1,4 @@
-"""What an append waits for, what it is refused for, and what a failure leaves."""
+"""An append on its way: the conditions it waits for, the reasons to refuse it, and the state after a failure."""
 
 from typing import Any
 

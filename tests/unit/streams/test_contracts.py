@@ -192,7 +192,8 @@ def test_a_fork_inherits_the_versions_up_to_where_it_leaves(
 def test_a_boundary_holds_for_every_class_whatever_is_lost(
     streams: Streams, disk: FakeDisk, clock: ManualClock, durability: Durability, survival: Survival
 ) -> None:
-    """What a class does not keep may be gone after a crash, but the update is synced, and what comes is behind it."""
+    """Records that a class does not keep may be gone after a crash, but the update is synced, and later records are
+    behind it."""
     put(streams.engine, "t", durability=durability)
     update(streams, "t", schema=NUMBERED)
     write(streams.engine, "t", {"id": 0}, {"id": 1})

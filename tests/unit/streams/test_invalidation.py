@@ -1,4 +1,5 @@
-"""Touches: whoever waits for a row, a query or a table hears of its changes, and of others where nobody can tell."""
+"""Touches: a waiter for a row, a query or a table is notified of its changes, and of others where the server cannot
+decide."""
 
 from typing import Any
 

@@ -102,7 +102,7 @@ def test_a_stream_that_closes_blocks_its_router_and_reports_it_once(
 
 
 def test_no_gap_is_put_behind_the_end_of_a_closed_stream(streams: Streams) -> None:
-    """Also where nothing is left of what would be forwarded, so that a gap is all there is to tell."""
+    """Also where nothing is left to forward, so that only a gap would be left to report."""
     engine = streams.engine
     put(engine, "from", cap_records=1)
     create(streams, "into", JSON, body=b"[0]")

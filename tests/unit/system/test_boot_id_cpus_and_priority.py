@@ -35,7 +35,7 @@ def test_resident_memory_grows_with_what_is_touched() -> None:
     before = process.resident_bytes()
     if before == 0:
         pytest.skip("the kernel does not tell")
-    # Pages of its own: the heap may hold freed memory that an ordinary object would be given without growing.
+    # Newly mapped pages: the heap may hold freed memory that an ordinary object would be given without growing.
     with mmap.mmap(-1, 32 * 1024 * 1024) as block:
         block.write(b"x" * len(block))
         assert process.resident_bytes() - before > len(block) // 2

@@ -16,7 +16,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def untouched_loggers() -> Iterator[None]:
-    """What a test configures would otherwise write into the closed stream of that test."""
+    """Loggers configured in a test would otherwise write into the closed stream of that test."""
     loggers = [logging.getLogger(name) for name in ("topics", "asyncio")]
     before = [(logger.handlers, logger.level, logger.propagate) for logger in loggers]
     yield

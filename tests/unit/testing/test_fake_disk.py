@@ -1,4 +1,4 @@
-"""What a crash leaves on the fake disk, and where the fake disk can be stopped."""
+"""The content of the fake disk after a crash, and the places where it can be stopped."""
 
 import sys
 import threading

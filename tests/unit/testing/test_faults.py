@@ -99,7 +99,8 @@ def test_a_failed_call_does_not_reach_the_inner_file_system() -> None:
         expected = FakeDisk()
         with pytest.raises(OSError):
             work(FaultyFileSystem(inner, FaultPlan(call)))
-        # What was done is what a run without faults does first. The fake counts the steps of make_dirs by themselves.
+        # The completed steps equal the first steps of a run without faults. The fake counts the steps of make_dirs by
+        # themselves.
         work(expected)
         assert inner.trace == expected.trace[: len(inner.trace)]
         assert len(inner.trace) < len(expected.trace)

@@ -55,7 +55,7 @@ from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualC
 from topics.transactions import commit as committing
 from topics.transactions.transaction_state import TOPIC_NAME, BeginRequest, TransactionResult
 
-# What is seen
+# Visible records
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -467,7 +467,7 @@ def test_a_topic_that_goes_between_two_rounds_ends_it(monkeypatch: pytest.Monkey
     (error,) = answers
     assert isinstance(error, TopicNotFoundError)
     assert (len(dropped), len(behind)) == (1, 1)
-    # What was prepared for b is skipped: its seq belongs to nobody, and nothing is told as lost.
+    # The prepared records for b are skipped: their seq belongs to no record, and nothing is reported as lost.
     for each in (engine, open_engine(killed(disk), wal_shards=3)):
         assert (values(each, "b"), seqs(each, "b")) == (["before", "behind"], [1, 3])
         assert topic(each, "b").lost is None
@@ -629,7 +629,7 @@ def test_a_commit_that_meets_a_full_disk_was_not_made_and_can_be_made_later() ->
     flush(engine)
     (error,) = answers
     assert isinstance(error, TopicsError)
-    # What was prepared is skipped, and its topics go on.
+    # The prepared records are skipped, and their topics go on.
     fs.plan = FaultPlan()
     assert append(engine, "a", "behind").first_seq == 2
     engine.housekeeper.tick()

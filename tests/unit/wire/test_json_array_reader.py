@@ -22,7 +22,7 @@ def kind(max_items: int = 10_000, max_item_bytes: int = 100_000) -> Kind:
 
 
 def read(text: bytes, of: Kind | None = None, start: int = 1) -> tuple[list[bytes], int]:
-    """What the portions of an array are, and where it ends."""
+    """Returns the portions of an array, and its end."""
     reader = JsonArrayReader(memoryview(text), start, decode, of or kind())
     for _ in range(100_000):
         if reader.step():
@@ -76,7 +76,7 @@ def test_what_one_parser_refuses_is_refused(portion_bytes: int, seed: int) -> No
             expected = [bytes(item) for item in decode(broken)]
             broken.decode()
         except (ValueError, RecursionError):
-            # The array may end before what is wrong, which the rest of the body tells then.
+            # The array may end before the error, which the check of the rest of the body finds then.
             try:
                 items, end = read(broken)
                 assert broken[end + 1 :].strip(b" \n"), (broken, items)

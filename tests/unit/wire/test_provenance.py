@@ -33,7 +33,7 @@ def test_failures_are_stamped_and_taken_away(meta: bytes | None, reason: str) ->
     reported = json.loads(stamped)
     assert reported.get("$dead_letter_reason", "") == reason
     assert (reported["$dead_letter_first_failure_ms"], reported["$dead_letter_last_failure_ms"]) == ("40", "90")
-    # One that failed again elsewhere tells of its last failures only.
+    # A job that failed again elsewhere records its last failures only.
     again = stamp(stamped, "other", 1, 1)
     assert again == stamp(meta, "other", 1, 1)
 

@@ -161,7 +161,7 @@ class Follower:
         self.subscription = subscription
 
     def take(self) -> list[dict[str, object]]:
-        """What it was sent since the last time."""
+        """Returns the frames sent since the last call."""
         mine = [frame for subscription, frame in self.sink.frames if subscription is self.subscription]
         self.sink.frames = [pair for pair in self.sink.frames if pair[0] is not self.subscription]
         return [msgspec.json.decode(frame.data) for frame in mine]

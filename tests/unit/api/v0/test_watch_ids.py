@@ -1,4 +1,4 @@
-"""Ids of events: they say where everything stood, and nothing else is taken for one."""
+"""Ids of events: they contain all positions, and nothing else is accepted as an id."""
 
 import base64
 import json

@@ -57,7 +57,7 @@ class Watch:
         self.rig.run_until_idle()
 
     def events(self) -> list[tuple[str, bytes]]:
-        """What was written since the last time: the id and the kind of each event."""
+        """Returns the events written since the last call: the id and the kind of each."""
         text, self.channel.writes = b"".join(self.channel.writes).decode(), []
         found = []
         for event in text.split("\n\n")[:-1]:

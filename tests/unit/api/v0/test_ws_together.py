@@ -83,7 +83,7 @@ def stored(site: Site) -> dict[str, Any]:
 
 
 async def said(texts: list[bytes], *, together: bool) -> tuple[list[dict[str, Any]], dict[str, Any], int]:
-    """What is answered and stored, and how many were taken together."""
+    """Returns the answers and the stored records, and how many were taken together."""
     site = Site(limits=Limits(max_record_bytes=2000))
     gathered: list[object] = []
     append_requests = site.engine.append_requests

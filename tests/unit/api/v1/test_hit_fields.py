@@ -1,4 +1,4 @@
-"""What hits show of their entries: the compiled way and the general one, always the same bytes."""
+"""The fields of hits: the compiled way and the general one, always the same bytes."""
 
 from typing import Any
 

@@ -222,7 +222,7 @@ def test_a_log_that_does_not_answer_is_waited_for_so_long() -> None:
         await asyncio.sleep(1.0)
         assert (first.answered, second.answered) == (True, False)
         flush(world.engine)
-        # What was too late for its caller happened all the same, and nobody is answered twice.
+        # A write that was too late for its caller was applied all the same, and no request is answered twice.
         assert world.client.statuses == [408, 204]
         assert values(world.engine, "a") == [{"n": 1}, {"n": 1}]
 

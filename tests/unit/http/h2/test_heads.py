@@ -1,4 +1,5 @@
-"""Heads both ways: what becomes of fields, and of the lines of an answer. What is refused is in tests/http/protocol."""
+"""Heads both ways: what becomes of fields, and of the lines of an answer. Refused heads are tested in
+tests/http/protocol."""
 
 import pytest
 

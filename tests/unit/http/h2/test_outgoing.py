@@ -1,4 +1,4 @@
-"""What is to be sent comes out whole and in order, in any portions, and streams take turns."""
+"""Queued output comes out whole and in order, in any portions, and streams take turns."""
 
 import random
 

@@ -38,7 +38,7 @@ def read(
         while reader.has_more:
             reader.read_on()
             several = reader.texts() if together and reader.together > 1 else ()
-            # Whoever takes several need not take all of them at once.
+            # A caller of `texts` need not take all of them at once.
             reader.took(len(several) - len(several) // 3)
             messages += [Message(text, True) for text in several[: len(several) - len(several) // 3]]
             if not several and (message := reader.next_message()) is not None:

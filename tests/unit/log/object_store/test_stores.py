@@ -1,4 +1,5 @@
-"""What every object store promises, checked over HTTP on a real one and on the fake alike; then the real one's own."""
+"""The contract of object stores, checked over HTTP on a real one and on the fake alike; then the details of the real
+one."""
 
 import contextlib
 import socket

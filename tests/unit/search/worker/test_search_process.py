@@ -140,7 +140,7 @@ def test_who_has_much_to_send_waits_for_room() -> None:
 
 
 def test_answers_that_come_together_are_handed_on_in_turns() -> None:
-    """What is found at the same time is shown one by one, and everybody else has a turn in between."""
+    """Simultaneous answers are delivered one by one, and other work has a turn in between."""
 
     async def test() -> None:
         process, loop = SearchProcess(), asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What the searching process does with messages, without one."""
+"""The search process's handling of messages, without a process."""
 
 import os
 import socket
@@ -164,7 +164,7 @@ def keys_query(request: int, owner: str, index: int = 1) -> bytes:
 
 
 def answers_to(sent: bytes, count: int) -> list[Answer]:
-    """What the search process answers to messages that came at once, in its order."""
+    """Returns the answers of the search process to messages that came at once, in its order."""
     ours, theirs = socket.socketpair()
     ours.settimeout(30.0)
     ours.sendall(sent)

@@ -1,4 +1,4 @@
-"""What the searching process takes while it answers: what a block of rows needs, and nothing afterwards."""
+"""Memory of the search process while it answers: the size of a block of rows, and nothing afterwards."""
 
 import gc
 import tracemalloc

@@ -324,7 +324,8 @@ def test_what_is_on_its_way_while_old_changes_are_folded_is_kept(
 def test_of_two_that_come_at_once_the_second_is_decided_on_the_first(
     stage: Stage, disk: FakeDisk, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What stands in memory is what the log says, and nobody takes over what is just being made for another."""
+    """The state in memory equals the log, and a subscription that is being created cannot be taken over by another
+    tenant."""
     write, held = stage.service._table.write, list[Callable[[], None]]()
     monkeypatch.setattr(stage.service._table, "write", lambda *change: held.append(lambda: write(*change)))
     reported: list[tuple[str, bool]] = []
@@ -373,7 +374,7 @@ def test_nobody_sees_where_they_are_kept(stage: Stage) -> None:
 
 
 def test_no_catalog_names_it(stage: Stage, disk: FakeDisk, clock: ManualClock) -> None:
-    """What is sealed is told to guests on the files; the signing key is not for them."""
+    """The catalog gives sealed records to external readers of the files; the signing key must not be among them."""
     pull(stage)
     for _ in range(20):
         append(stage.streams, "wake", b"1", "application/json")
