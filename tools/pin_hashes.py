@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.request import Request, urlopen
 
-from pip._internal.models.index import PyPI
 
 ROOT = Path(__file__).parents[1]
 PIN = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[0-9][0-9A-Za-z.]*)( \\)?")
@@ -108,7 +107,13 @@ def index_url() -> str:
     configured = subprocess.run(
         [sys.executable, "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False
     )
-    return os.environ.get("PIP_INDEX_URL") or configured.stdout.strip() or str(PyPI.simple_url)
+    return os.environ.get("PIP_INDEX_URL") or configured.stdout.strip() or default_index_url()
+
+
+def default_index_url() -> str:
+    """The index that pip uses when none is configured. Asked in a subprocess: importing pip replaces other modules."""
+    asked = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
+    return subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def fetch(index: str, name: str, version: str) -> list[IndexedFile]:
