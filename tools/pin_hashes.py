@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.request import Request, urlopen
 
-
 ROOT = Path(__file__).parents[1]
 PIN = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[0-9][0-9A-Za-z.]*)( \\)?")
 _WHEEL = re.compile(r"[^-]+-(?P<version>[^-]+)(-\d[^-]*)?-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl")
