@@ -1,11 +1,13 @@
 """A topic's state: plain values that only `engine.apply` and its neighbours change, on the event loop's thread.
 
-Kept small on purpose: a hundred thousand idle topics must fit, so what a quiet topic does not need is None or shared.
+Kept small on purpose: a hundred thousand idle topics must fit, so state that an idle topic does not need is None or
+shared.
 
 Runs of records: a block in memory or a segment on disk, with one interface for readers.
 
-A run covers consecutive seqs without holes. `live` and `live_bytes` count what is neither deleted nor below the
-topic's first live seq; `flags` marks deleted records with `DELETED`, and is None while nothing in the run was deleted.
+A run covers consecutive seqs without holes. `live` and `live_bytes` count the records that are neither deleted nor
+below the topic's first live seq; `flags` marks deleted records with `DELETED`, and is None while no record of the run
+was deleted.
 """
 
 import functools
@@ -61,7 +63,7 @@ class Block:
         self.first_seq = first_seq
         self.ts = ts
         self.written = ts if written is None else written
-        """The wall clock time of the write, which may differ from its ts. no later than what follows it was
+        """The wall clock time of the write, which may differ from its ts; never later than that of the next block
         (`Applier.append`)."""
         self.payload_bytes = self.live_bytes = payload_bytes
         self.count = self.live = len(rows) // ROW_BYTES
@@ -86,7 +88,7 @@ class Block:
 
     @property
     def next_base(self) -> int:
-        """Where the text of a block that follows this one in the same segment begins."""
+        """The start of the text of the next block in the same segment."""
         return self.base + len(self.text) + 1
 
     @property
@@ -120,25 +122,25 @@ class Segment:
         self.live = state.live
         self.live_bytes = state.live_bytes
         self.marked = state.marked
-        """How many records the flags mark as deleted."""
+        """The number of records that the flags mark as deleted."""
         self.cold = state.cold
         self.content_bytes = state.content_bytes
         """See `SegmentState`; whatever of it is deleted."""
         self.blocks: list[Block] | None = None
         self.flags: bytearray | None = bytearray(state.flags) if state.flags else None
-        """Kept in memory only while it has more information than the file."""
+        """Kept in memory only while the flags differ from the file."""
         self.flag_changes = 1 if state.flags else 0
-        """Counts changes of the flags that the file has not seen."""
+        """The number of changes of the flags that are not in the file."""
         self.synced = True
         """Whether both files are known to survive a crash."""
         self.named = False
-        """Whether a checkpoint on its way names it: its files must then be written, whatever becomes of it."""
+        """Whether a checkpoint in progress names it: its files must then be written, even if it is deleted."""
 
     @classmethod
     def of_blocks(cls, blocks: list[Block]) -> "Segment":
-        """The segment that consecutive blocks make, still in memory."""
+        """Builds the segment of consecutive blocks, still in memory."""
         first, last = blocks[0], blocks[-1]
-        # A tail may have ten thousand blocks, and this runs between two requests: only passes without Python in them.
+        # A tail may have ten thousand blocks, and this runs between two requests, so each pass runs in C.
         traits = functools.reduce(or_, set(map(_TRAITS, blocks)))
         segment = cls(
             SegmentState(
@@ -175,13 +177,13 @@ Run = Block | Segment
 
 
 class RunReader:
-    """Reaches into runs wherever their bytes are."""
+    """Access to runs in memory or on disk."""
 
     def __init__(self, store: SegmentStore) -> None:
         self.store = store
 
     def flags(self, topic_id: int, run: Run) -> bytearray | bytes | None:
-        """A run's delete flags; None when nothing in it is deleted."""
+        """A run's delete flags; None if no record in it is deleted."""
         flags = run.flags
         if flags is not None or isinstance(run, Block):
             return flags
@@ -190,7 +192,7 @@ class RunReader:
         return self.store.flags(SegmentKey(topic_id, run.first_seq, run.cold), run.count)
 
     def writable_flags(self, topic_id: int, run: Run) -> bytearray:
-        """Flags that may be changed; they stay in memory until a checkpoint has put them into the file."""
+        """Mutable flags; they stay in memory until a checkpoint has written them to the file."""
         if run.flags is None:
             run.flags = bytearray(self.flags(topic_id, run) or bytes(run.count))
         if isinstance(run, Segment):
@@ -202,10 +204,10 @@ class RunReader:
     ) -> Iterator[tuple[View, int, int, int]]:
         """The views that cover records lo up to hi, each with its own lo and hi and the run index of its record 0.
 
-        A sealed segment is read from its file when its view is asked for, `window_bytes` of text at a time or one
+        A sealed segment is read from its file when its view is requested, `window_bytes` of text at a time or one
         record. Without `check` only the rows may be used: nothing of the text is read.
         """
-        # Looked at once: while another thread reads, the sealer may take the blocks away at any moment.
+        # Read once: while another thread reads, the sealer may remove the blocks at any moment.
         blocks = None if isinstance(run, Block) else run.blocks
         if isinstance(run, Block):
             yield run.view, lo, hi, 0
@@ -219,7 +221,7 @@ class RunReader:
                 try:
                     view = opened.window(lo, hi, window_bytes)
                 except SegmentDamaged:
-                    # It may only be a copy that is wrong.
+                    # Only a local copy may be damaged.
                     again = self.store.reopen(key)
                     if again is None:
                         raise
@@ -260,7 +262,7 @@ class RunReader:
         return total
 
     def before(self, topic_id: int, run: Run, ts: int) -> int:
-        """How many records from the run's front have a lower ts."""
+        """The number of records at the run's front with a lower ts."""
         if isinstance(run, Block):
             return run.count if run.ts < ts else 0
         if run.last_ts < ts:
@@ -272,7 +274,7 @@ class RunReader:
         return sum([block.count for block in run.blocks if block.ts < ts])
 
     def written_before(self, topic_id: int, run: Run, deadline: int) -> int:
-        """How many records from the run's front were written before a moment, whatever their ts."""
+        """The number of records at the run's front that were written before a moment, regardless of their ts."""
         if isinstance(run, Block):
             return run.count if run.written < deadline else 0
         if run.last_written < deadline:
@@ -280,13 +282,13 @@ class RunReader:
         if run.first_written >= deadline:
             return 0
         if run.blocks is None:
-            # The file may have later times than the segment has by now, but none that matters on this side of its end.
+            # The file may have later times than the segment has now, but none before the segment's end.
             return self.store.index(SegmentKey(topic_id, run.first_seq, run.cold)).count_written_before(deadline)
         return sum([block.count for block in run.blocks if block.written < deadline])
 
 
 def block_head(block: Block) -> bytes:
-    """Everything of a block's encoding before its text."""
+    """The part of a block's encoding before its text."""
     key = block.key
     return encode_block_head(
         block.first_seq, block.ts, block.payload_bytes, block.base, block.traits,
@@ -312,12 +314,12 @@ def live_ranges(flags: bytes | bytearray | None, lo: int, hi: int) -> list[Range
 
 
 def count_live(flags: bytes | bytearray | None, lo: int, hi: int) -> int:
-    """How many records between `lo` and `hi` no flag marks as deleted."""
+    """The number of records between `lo` and `hi` that no flag marks as deleted."""
     return max(hi - lo, 0) - (flags.count(_DELETED, lo, hi) if flags is not None and lo < hi else 0)
 
 
 def last_live(flags: bytes | bytearray | None, lo: int, hi: int) -> int:
-    """The last index between `lo` and `hi` that no flag marks as deleted; -1 when there is none."""
+    """The last index between `lo` and `hi` that no flag marks as deleted; -1 if there is none."""
     if flags is None or lo >= hi:
         return hi - 1 if lo < hi else -1
     place = lo + len(flags[lo:hi].rstrip(_DELETED)) - 1
@@ -325,7 +327,7 @@ def last_live(flags: bytes | bytearray | None, lo: int, hi: int) -> int:
 
 
 def nth_live(flags: bytes | bytearray | None, lo: int, hi: int, number: int) -> int:
-    """The index of the record from `lo` on that is the nth which no flag marks as deleted. There are so many."""
+    """The index of the nth record from `lo` on that no flag marks as deleted. At least n must exist."""
     if flags is None:
         return lo + number - 1
     while hi - lo > 1:
@@ -352,9 +354,9 @@ def has_nodes(run: Run) -> bool:
 
 # Write rules: the effect of a topic's config, guard and lifecycle on writers.
 #
-# Asked by everyone who writes, of one object a topic has; another takes its place when one of these changes
-# (`Topic.rules`). So "is this topic plain?" has one answer, and a shortcut cannot come to another one than the long
-# way. Topics for which the same holds share it: most of a hundred thousand do.
+# Every writer reads them from one object of the topic, which is replaced when one of these changes (`Topic.rules`). So
+# "is this topic plain?" has one answer, on the fast path as on the general one. Topics with equal rules share the
+# object: most of a hundred thousand do.
 
 
 class Rules:
@@ -364,7 +366,7 @@ class Rules:
     )  # fmt: skip
 
     def __init__(self, config: TopicConfig, published: bool, created: bool, guarded: bool, closing: bool) -> None:
-        """`published` states that readers see this config as well; they do not while it is on its way."""
+        """`published` states that readers see this config as well; a config in flight is not published."""
         durability = config.durability
         self.created = created
         self.guarded = guarded
@@ -375,31 +377,31 @@ class Rules:
         """Whether acknowledgements wait for the backup storage."""
         self.reserves = durability.reserves_seqs
         self.ceilings = durability.reserves_seqs or not durability.logged
-        """Whether its seqs are shown before the disk knows of them, so that they need a ceiling."""
+        """Whether its seqs are visible before they are on the disk, so that they need a ceiling."""
         self.waits = durability.acks_after_sync or not created
-        """Whether everything that is logged for it waits for a sync."""
+        """Whether every operation logged for it waits for a sync."""
         self.rejects = config.discard is Discard.REJECT and bool(config.cap_records or config.cap_bytes)
-        """Whether it refuses what does not fit, instead of dropping the oldest."""
+        """Whether it rejects records that do not fit, instead of evicting the oldest."""
         self.usual = not guarded and not closing
-        """Whether nothing has to be asked before something is done to it: it is there, for everyone. A deleted topic
-        stays closing."""
+        """Whether operations need no check: the topic exists for every client. A deleted topic stays closing."""
         self.takes_all = not guarded and not self.rejects
-        """Whether it takes any records that a server has room for."""
+        """Whether it accepts every record that the server has room for."""
         self.shares = (
             not self.rejects and created and not closing and durability.logged and not config.ttl_ms and published
             and not self.remote
         )  # fmt: skip
-        """Whether single records may share a block, because no guard checks them. Each of class `remote` is asked for
-        by itself, since the backup storage may refuse it."""
+        """Whether single records may share a block, because no guard checks them. Records of class `remote` are checked
+        one by one, since the backup storage may refuse them."""
         self.plain = self.shares and not guarded
-        """Whether they may: nothing about the topic looks at each request by itself."""
+        """Whether appends may be coalesced: no feature of the topic checks each request separately."""
         self.keyed = self.plain and config.idempotency_window_ms > 0
-        """Whether those with an idempotency key may, too: where none is remembered, one may come twice in a block."""
+        """Whether appends with an idempotency key may be coalesced, too: if keys are not remembered, a block may
+        contain one twice."""
 
 
 _SHARED_MAX = 4096
 _shared: dict[tuple[int, bool, bool, bool, bool], tuple[TopicConfig, Rules]] = {}
-"""Rules by the config they are made of, which they keep: so its address is nobody else's. Configs are shared, too."""
+"""Rules by the id of their config, which they keep alive, so that its id stays unique. Configs are shared, too."""
 
 
 def rules_of(config: TopicConfig, published: bool, created: bool, guarded: bool, closing: bool) -> Rules:
@@ -415,41 +417,42 @@ def rules_of(config: TopicConfig, published: bool, created: bool, guarded: bool,
 SEQ_BASE = 1
 
 Records = Callable[[], Sequence[Record]]
-"""The records that somebody wants to write. A function, because most guards do not look at them."""
+"""The records of a write. A function, because most guards do not read them."""
 
 
 class Guard(Protocol):
     """Staged records of transactions belong to the user."""
 
     def check_append(self, topic: "Topic") -> None:
-        """Raises where the topic takes no records, whichever way they come."""
+        """Raises if the topic accepts no records from any source."""
         ...
 
     def admit(self, topic: "Topic", records: Records, moved: bool, prepared: Any = None) -> Sequence[Record] | None:
-        """The records as they are to be stored, None where that is as they are; raises where one of them is not what
-        the topic's are. `moved` states that they were written to another topic first."""
+        """Returns the records to store, or None if they are stored unchanged; raises if a record is not valid for the
+        topic. `moved` states that they were first written to another topic."""
         ...
 
     def indifferent(self, topic: "Topic", streams: bool) -> bool:
-        """Whether it takes any record just now, as it is, and does nothing about it; for users of streams, or for
-        those of topics. Asked for each record, so it has to be quick; no is always a right answer."""
+        """Returns whether it currently accepts every record unchanged and without side effects, for users of streams or
+        of topics. Called for each record, so it must be fast; False is always correct."""
         ...
 
     def rewrites(self, topic: "Topic") -> bool:
-        """Whether `admit` may store records otherwise than they came."""
+        """Whether `admit` may change records before they are stored."""
         ...
 
     def postpones(self, topic: "Topic", records: Sequence[Record], prepared: Any, retry: Callable[[Any], None]) -> bool:
-        """Whether the records are looked at in portions before anything is decided, or come behind some that are. Then
-        `retry` is called once: with what was made of them, for this and `admit`, or with None when it is their turn."""
+        """Returns whether the decision is postponed, because the records are checked in portions or wait behind others
+        that are. Then `retry` is called once: with the checked records, for this method and `admit`, or with None in
+        their turn."""
         ...
 
     def hides(self, topic: "Topic") -> bool:
-        """Whether users of topics do not find it: it is there for nobody, or its name is none of theirs."""
+        """Whether the topic is hidden from users of topics: it is gone for everyone, or its name belongs to streams."""
         ...
 
     def over(self, topic: "Topic") -> bool:
-        """Whether the topic is kept but is there for nobody, not for those who only read either."""
+        """Whether the topic is kept but is hidden from every client, including readers."""
         ...
 
     def content_type(self, topic: "Topic") -> str | None:
@@ -457,7 +460,7 @@ class Guard(Protocol):
         ...
 
     def sweep(self, topic: "Topic") -> None:
-        """Begins to delete a topic whose time is over."""
+        """Begins to delete an expired topic."""
         ...
 
     def drop(self, topic: "Topic", done: Callable[..., None]) -> None:
@@ -469,12 +472,12 @@ class Guard(Protocol):
         ...
 
     def release(self, source: "Topic") -> None:
-        """One who read from this topic's records is gone."""
+        """A fork that read this topic's records is gone."""
         ...
 
 
 class Inheritance:
-    """Records that a topic reads in another one, where they are: a link of the chain of forks.
+    """Inherited records of a fork, read from the topic that holds them: a link of the chain of forks.
 
     The work of a read must not grow with the number of forks between a stream and the one that holds the records, and
     must not recurse. `_parent` leaves out ancestors that hold nothing of what this topic inherits, so that `upto`
@@ -485,13 +488,13 @@ class Inheritance:
     __slots__ = ("_depth", "_first", "_generation", "_hidden", "_jump", "_parent", "below", "topic", "upto")
 
     deletes = 0
-    """Counts deletes of inherited records in any topic: what an ancestor hides is looked up again after each."""
+    """The number of deletes of inherited records in all topics: each invalidates the cached floors."""
 
     def __init__(self, topic: "Topic | None", upto: int, below: int) -> None:
         self.topic = topic
         """The source; None only while recovery has not read everything."""
         self.upto = upto
-        """The last seq that is inherited; the topic's own begin behind it."""
+        """The last inherited seq; the topic's own records begin after it."""
         self.below = below
         """Inherited records with a lower seq were deleted here."""
         self._parent: Topic | None = None
@@ -502,7 +505,7 @@ class Inheritance:
 
     @property
     def parent(self) -> "Topic":
-        """The nearest ancestor that holds some of the inherited records; without any, the oldest."""
+        """The nearest ancestor that holds any of the inherited records; the oldest if none does."""
         if self._parent is None:
             self._link_all()
         assert self._parent is not None
@@ -533,13 +536,14 @@ class Inheritance:
             at = above
         for link in reversed(path):
             above = link.topic.origin if link.topic is not None else None
-            # A delete reaches what the source inherits or holds, not what a fork wrote under the same seqs.
+            # A delete applies to records that the source inherits or holds, not to a fork's own records with the same
+            # seqs.
             hidden = min(above._hidden, link.upto + 1) if above is not None else 0
             link._hidden, link._generation = max(link.below, hidden), Inheritance.deletes
         return self._hidden
 
     def delete_below(self, seq: int) -> None:
-        """Hide inherited records, here and in everything that was forked from here."""
+        """Hide inherited records, in this topic and in its forks."""
         if seq > self.below:
             self.below = seq
             Inheritance.deletes += 1
@@ -558,7 +562,7 @@ class Inheritance:
         return None
 
     def _link_all(self) -> None:
-        """Link this and what lies between it and the next ancestor that is linked, the oldest first."""
+        """Link this topic and the unlinked ancestors before it, the oldest first."""
         path, at = list[Inheritance](), self
         while at._parent is None:
             path.append(at)
@@ -612,7 +616,7 @@ class Topic:
         self.created_ts, self.shard = created_ts, 0
         self._created, self._closing = created, False
         self.capture_due = False
-        """A checkpoint wants this topic's state as it is, before anything else changes it."""
+        """A checkpoint must capture this topic's state before the next change."""
         self.paged_out_by: Pager | None = None
         """Set while the topic is paged out and something still holds this object (`engine.topic_paging`)."""
 
@@ -621,17 +625,17 @@ class Topic:
         self.earliest = SEQ_BASE
         """The first live seq; head + 1 when there is none. Everything below it is gone."""
         self.evict_floor = SEQ_BASE
-        """Everything below it was lost to a cap or to time: the one trigger of tombstones for such loss."""
+        """Every seq below it was evicted by a cap or by time: the only trigger of tombstones for such loss."""
         self.cap_floor = self.ttl_floor = SEQ_BASE
         self.live_count = self.live_bytes = self.last_ts = 0
 
         self.staged_head = 0
-        """The highest seq given out; equals `head` when nothing is on its way to the log."""
+        """The highest assigned seq; equals `head` if no append is in flight."""
         self.staged_ts = self.staged_count = self.staged_bytes = self.next_base = 0
         self.sync_inflight = 0
-        """Operations of this topic waiting for a sync. While there are any, none may overtake them."""
+        """Operations of this topic that wait for a sync. Later operations must not overtake them."""
         self.ceiling = 0
-        """No seq above it was given out before it was on disk (class disk)."""
+        """The ceiling: no seq above it is assigned before the ceiling is on disk (class disk)."""
         self.ceiling_staged = self.reserve = self.reserved_at = 0
 
         self.segments: list[Segment] = []
@@ -639,8 +643,8 @@ class Topic:
         self.tail_count = self.tail_bytes = 0
         """Records in the tail's blocks, and the memory these hold."""
         self.unlogged = False
-        """Holds records that a replay would not have, so it would evict less: what a cap takes is its own decision
-        meanwhile, logged like any other."""
+        """The topic holds records that replay would not restore, so replay would evict less: meanwhile each eviction by
+        a cap is a separate, logged decision."""
         self.evicting = False
         """Whether such a decision is on its way."""
         self.lost: list[LostRange] | None = None
@@ -648,7 +652,7 @@ class Topic:
         self.kept_bytes = 0
         """Its size in the memory budgets (`engine.quotas.KeptMemory`)."""
         self.coalesced: Any = None
-        """Single records that wait for the end of the tick (`engine.coalesce`); None while there are none."""
+        """Single records that wait for the end of the tick (`engine.coalesce`), or None."""
         self.tags: object | None = None
         self.parts: dict[str, object] | None = None
         """State of features (queue, router source, stream), by feature name."""
@@ -658,7 +662,7 @@ class Topic:
         self.origin: Inheritance | None = None
         self.waiters: list[Callable[[], None]] | None = None
         self.deletion_waiters: list[Callable[[], None]] | None = None
-        """Operations that came while the topic was being deleted; they concern the next one of its name."""
+        """Operations that arrived while the topic was being deleted; they apply to the next topic of its name."""
         self.last_write_ts = self.last_read_ts = self.last_consumed_ts = 0
 
     # Inputs of the write rules
@@ -669,7 +673,7 @@ class Topic:
 
     @property
     def created(self) -> bool:
-        """False while the frame that creates the topic is on its way to the disk: nobody sees it yet."""
+        """False while the topic's creation is in flight: the topic is not visible yet."""
         return self._created
 
     @created.setter
@@ -679,7 +683,7 @@ class Topic:
 
     @property
     def closing(self) -> bool:
-        """True while the frame that deletes the topic is on its way."""
+        """True while the topic's deletion is in flight."""
         return self._closing
 
     @closing.setter
@@ -698,7 +702,7 @@ class Topic:
 
     @property
     def staged_config(self) -> TopicConfig:
-        """The config that holds once everything on its way is applied: what new operations are decided by."""
+        """The config after all operations in flight, which decides new operations."""
         return self._staged_config
 
     @staged_config.setter
@@ -707,7 +711,7 @@ class Topic:
         self._rule_anew()
 
     def configure(self, config: TopicConfig) -> None:
-        """The config changes for readers as well."""
+        """Publishes the config to readers."""
         self.config = config
         self.staged_config = config
 
@@ -725,19 +729,19 @@ class Topic:
             self.waiters.append(woken)
 
     def cancel_notify(self, woken: Callable[[], None]) -> None:
-        """Takes that wish back, where it is still to be fulfilled."""
+        """Removes the callback, if it is still pending."""
         if self.waiters is not None and woken in self.waiters:
             self.waiters.remove(woken)
 
     def notify_on_delete(self, again: Callable[[], None]) -> None:
-        """Calls back once the topic is deleted, or was not after all."""
+        """Calls back once the topic is deleted, or the deletion failed."""
         if self.deletion_waiters is None:
             self.deletion_waiters = []
-        # Not a new list each time: tens of thousands may wait for one deletion.
+        # Appends in place: tens of thousands may wait for one deletion.
         self.deletion_waiters.append(again)
 
     def runs_from(self, seq: int) -> Iterator[Run]:
-        """The runs that hold `seq` or anything behind it, in order."""
+        """The runs that hold `seq` or a later seq, in order."""
         segments, tail = self.segments, self.tail
         if segments and segments[-1].last_seq >= seq:
             yield from segments[bisect_left(segments, seq, key=_last_seq) :]
@@ -746,13 +750,13 @@ class Topic:
             yield from tail[bisect_left(tail, seq, key=_last_seq) :]
 
     def run_from(self, seq: int) -> Run | None:
-        """The first run that holds `seq` or anything behind it."""
+        """The first run that holds `seq` or a later seq."""
         segments, tail = self.segments, self.tail
         if segments and segments[-1].last_seq >= seq:
             return segments[bisect_left(segments, seq, key=_last_seq)]
         if not tail:
             return None
-        # Where batches are equally large, the distance gives the place; a queue looks up its jobs here.
+        # With batches of equal size the distance gives the index; a queue looks up its jobs here.
         first = tail[0]
         place = (seq - first.first_seq) // first.count
         if 0 <= place < len(tail) and 0 <= seq - (guess := tail[place]).first_seq < guess.count:
@@ -761,7 +765,7 @@ class Topic:
         return tail[place] if place < len(tail) else None
 
     def has_segment(self, segment: Segment) -> bool:
-        """Whether a segment still holds something live."""
+        """Returns whether a segment still holds live records."""
         place = bisect_left(self.segments, segment.last_seq, key=_last_seq)
         return place < len(self.segments) and self.segments[place] is segment
 

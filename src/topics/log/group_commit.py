@@ -1,38 +1,36 @@
-"""Group commit: one writer a shard writes what the event loop hands over at once, syncs it once and answers once.
+"""Group commit: one writer for each shard writes the submissions of a tick together, with one write and one sync.
 
-`Shard` is the queue between both, `CommitWindow` and `TickWindow` decide how long a commit waits for more, and
-`InlineCommitter` commits on the loop where that is faster. `log.commit_thread` is the writer's thread, `log.wal` does
-the shared write and sync.
+`Shard` is the queue between the loop and the writer, `CommitWindow` and `TickWindow` decide how long a commit waits for
+more submissions, and `InlineCommitter` commits on the loop where that is faster. `log.commit_thread` is the writer's
+thread, `log.wal` does the shared write and sync.
 
 The loop thread owns `Shard`: it numbers frames, collects submissions during a tick and hands them over together. The
 writer owns the files. A submission is answered on the loop thread by `committed` or `failed`, in the order of the log
-within each gate: those that only need the write first, those that need the sync behind them.
+within each gate: submissions that need only the write first, then submissions that need the sync.
 
-The window is adaptive. A lone writer never waits: its frame is written the moment it arrives. When the last commit
-served several waiting syncs, the writer lingers for a moment for the others of that cohort, because one sync for all
-of them is cheaper than one each (`log.commit_thread` has the thread and the window).
+The window is adaptive. A single client never waits: its frame is written when it arrives. If the last commit served
+several waiting syncs, the writer lingers for a moment for the others of that cohort, because one shared sync is cheaper
+than one for each (`log.commit_thread` has the thread and the window).
 
-A write or sync that fails poisons the shard: everyone in its batch who was not answered yet and everything behind it
-fail, nothing of theirs is ever published, and the shard takes no more writes until a restart has looked at what the
-disk really holds.
+A failed write or sync poisons the shard: every unanswered submission of its batch and all later ones fail, none of them
+is ever published, and the shard is read-only until a restart has recovered the actual contents of the disk.
 
-A write that fails for a reason that passes, a full disk or a lack of descriptors, only *halts* it. Its batch is taken
-out of the log again, it and everything behind it fail, and when nothing is on its way any more the numbers go on where
-the log ends and the shard takes writes again (`Shard.heal`).
+A transient failure, such as a full disk or a lack of descriptors, only *halts* the shard. The batch is removed from the
+log again, it and all later submissions fail, and once nothing is in flight, numbering continues at the end of the log
+and the shard accepts writes again (`Shard.heal`).
 
 ## Commit policy
 
 Pure decisions; `log.commit_thread` carries them out.
 
-On the loop (`TickWindow`), after a group of several callers the next one stays open for two more ticks, if they are
-short, and as long as some of those are missing who came lately. A small group that needs no sync is written by the loop
-itself, unless a write was made to wait not long ago.
+On the loop (`TickWindow`), after a group of several callers the next group stays open for up to two more short ticks,
+while recent callers are missing. The loop writes a small group without sync itself, unless a write stalled recently.
 
-On the thread (`CommitWindow`), after a commit that several waited for the next one lingers for half as many, a slice at
-a time. Under pressure every commit of its that syncs waits for company, for a wider window.
+On the thread (`CommitWindow`), after a commit with several waiting callers the next one lingers for half as many, a
+slice at a time. Under pressure every syncing commit of the thread waits for more callers, in a wider window.
 
-Where few wait for a sync and syncs are short (`InlineSyncPolicy`), the loop does not hand it to the thread: both ways
-between the two take longer, the more so the busier the loop is, which the thread has to get the interpreter from.
+If few callers wait for a sync and syncs are short (`InlineSyncPolicy`), the loop syncs itself: the two thread switches
+take longer, above all with a busy loop, which holds the interpreter lock.
 
 Both sides count callers and not submissions: one submission may stand for many. Times are in seconds, of any clock.
 """
@@ -49,37 +47,37 @@ from topics.model.errors import ThrottledError, TopicsError
 from topics.system.events import Event
 
 SLICE_S = 0.00005
-"""How long the thread lingers at a time for the rest of a cohort; about half of what a sync costs."""
+"""The slice for which the thread lingers for the rest of a cohort; about half the duration of a sync."""
 SILENCE = 0.1
-"""How long it does so in a widened window, as a part of it."""
+"""The slice in a widened window, as a fraction of the window."""
 
 AT_ONCE_BYTES = 1024 * 1024
 """The largest group the loop writes itself; it takes a fifth of a millisecond."""
 SYNC_AT_ONCE_BYTES = 32 * 1024
 """The largest group that it also syncs."""
 WARY_GROUPS = 64
-"""How many groups the thread writes after a write that was made to wait."""
+"""The number of groups that the thread writes after a stalled write."""
 
 COMPANY = 4
-"""A group of so many callers is worth waiting for the next time."""
+"""The number of callers from which the next group is worth waiting for."""
 COMPANY_TICKS = 2
 COMPANY_S = 0.0003
 
 SINGLE_CALLER_GROUPS = 8
-"""So many groups in a row, each of a single caller while nobody else was heard, make a lone client."""
+"""The number of consecutive groups of a single caller, without requests of others, that identify a lone client."""
 LOOP_SYNC_S = 0.001
 SINGLE_CALLER_SYNC_S = 0.002
-"""The loop syncs by itself where that takes no longer than this, in the mean; for a lone client on somewhat slower
-disks, too, as it keeps only those waiting who follow."""
+"""The mean duration of a sync up to which the loop syncs itself; higher for a lone client, whose syncs delay only later
+requests."""
 LOOP_SYNC_SHARE = 0.1
-"""How much of its time it spends so while others ask for something, too."""
+"""The fraction of its time that the loop spends on syncs while other clients send requests."""
 LOOP_SYNC_SAVED_S = 0.02
 LOOP_SYNC_LONG_S = 0.004
 WARY_SYNCS = 16
 WARY_SYNCS_MAX = 1024
-"""How many groups the thread syncs after one that took the loop long: twice as many each time, at most. Each that does
-not makes it one less. So a disk that hesitates now and then costs next to nothing, and one that is
-in trouble is soon left to the thread."""
+"""The maximum number of groups that the thread syncs after a slow sync of the loop: the number doubles each time and
+falls by one with each fast sync. So a disk with rare stalls costs almost nothing, and a failing disk is soon left to
+the thread."""
 
 _UNKNOWN_S = 0.01
 """Assumed duration of a sync before the first measurement, which the thread makes."""
@@ -92,20 +90,19 @@ class TickWindow:
 
     def __init__(self) -> None:
         self.company = 0
-        """How many callers the last group had."""
+        """The number of callers of the last group."""
         self._most = 0
-        """How many come, judged by the last groups: the most of them, and a little less with every smaller one. By the
-        last one alone groups would only ever get smaller."""
+        """The expected number of callers: the maximum of recent groups, which decays with every smaller group. By the
+        last group alone groups would only ever get smaller."""
         self.ticks_left = 0
-        """For how many ticks more the group may stay open; with none nobody needs to look at a clock."""
+        """The number of further ticks for which the group may stay open; with 0 no clock is read."""
         self._until = 0.0
         self._stalls = 0
         self._wary = 0
         """Groups that are left to the thread because of a stall."""
 
     def open(self, seconds: Callable[[], float]) -> None:
-        """The first of a group is there. Where those of the last one are not worth waiting for, the clock is not asked
-        at all."""
+        """Begins a group. If the last group was too small to wait for, no clock is read."""
         if self.company < COMPANY:
             self.ticks_left = 0
         else:
@@ -113,19 +110,20 @@ class TickWindow:
             self._until = seconds() + COMPANY_S
 
     def close(self, callers: int) -> None:
-        """A group of so many is handed over."""
+        """Records that a group of so many callers is handed over."""
         self.company = callers
         self._most = max(callers, self._most - (self._most >> 3) - 1)
 
     def stays_open(self, now: float, callers: int = 0) -> bool:
-        """A tick is over: whether the group waits for one more. So many are in it, as far as that is known."""
+        """Called after a tick; returns whether the group waits for one more. `callers` is the known size of the
+        group."""
         if not self.ticks_left or now >= self._until or callers >= self._most > 0:
             return False
         self.ticks_left -= 1
         return True
 
     def is_wary(self, stalls: int) -> bool:
-        """Whether this group is left to the thread; `stalls` counts the writes so far that were made to wait."""
+        """Returns whether this group is left to the thread; `stalls` counts the stalled writes so far."""
         if self._stalls != stalls:
             self._stalls, self._wary = stalls, WARY_GROUPS
         if not self._wary:
@@ -135,8 +133,8 @@ class TickWindow:
 
 
 class InlineSyncPolicy:
-    """Decides on the loop whether it syncs a group itself: for a lone client, which is all there is to do, and for few
-    callers beside others, as long as that takes little of its time. One for all logs that the loop writes.
+    """Decides on the loop whether it syncs a group itself: always for a lone client, and for few callers among others
+    while that takes a small part of its time. One object serves all logs that the loop writes.
 
     `heard` counts the requests of all clients so far.
     """
@@ -147,18 +145,18 @@ class InlineSyncPolicy:
         self._heard = heard
         self._heard_before = 0
         self._streak = 0
-        """How many groups in a row were of a lone client."""
+        """The number of consecutive groups of a lone client."""
         self._wary = 0
-        """Groups that are left to the thread because of a sync that took long."""
+        """Groups that are left to the thread because of a slow sync."""
         self._caution = WARY_SYNCS
-        """How many it will be the next time."""
+        """The number for the next slow sync."""
         self._mean_s = _UNKNOWN_S
         self._seen = 0.0
         self._saved_s = 0.0
-        """How much of its time the loop may spend on syncs beside others."""
+        """The time that the loop may currently spend on syncs among other requests."""
 
     def synced(self, took_s: float, by_loop: bool) -> None:
-        """A sync is done that one caller waited for, or the loop did."""
+        """Records a sync that one caller waited for or that the loop did."""
         self._mean_s += (took_s - self._mean_s) / 8
         if by_loop:
             self._saved_s = max(self._saved_s - took_s, -LOOP_SYNC_SAVED_S)
@@ -169,8 +167,8 @@ class InlineSyncPolicy:
                 self._caution -= 1
 
     def allows(self, callers: int, now: float, wide: bool = False) -> bool:
-        """A group that waits for a sync is complete: whether the loop syncs it. `wide` states that the server is under
-        pressure, so that groups wait for company on the thread; a lone client would wait in vain."""
+        """Returns whether the loop syncs a complete group. `wide` states that the server is under pressure, so that
+        groups wait for more callers on the thread; a lone client would wait in vain."""
         heard = self._heard()
         self._streak = self._streak + 1 if callers == 1 and heard - self._heard_before == 1 else 0
         self._heard_before = heard
@@ -194,10 +192,10 @@ class CommitWindow:
         self._wide_s = 0.0
         self._until = 0.0
         self._cohort = 0
-        """How many callers the last commit synced for."""
+        """The number of callers that the last commit synced for."""
 
     def widen(self, window_s: float) -> None:
-        """Lets commits that sync wait so long for company, whether or not there was any before; 0 ends it.
+        """Makes every syncing commit wait so long for more callers, regardless of the last cohort; 0 ends it.
 
         May be called from another thread: it counts from the next commit on.
         """
@@ -220,7 +218,7 @@ class CommitWindow:
         return max(min(max(SLICE_S, wide_s * SILENCE), self._until - now), 0.0)
 
     def close(self, waiting: int) -> None:
-        """Nothing more came: the commit is for these."""
+        """Ends the wait with the callers that arrived."""
         self._cohort = waiting
 
 
@@ -231,23 +229,23 @@ class Committer(Protocol):
     """Runs the writer of a shard."""
 
     coalesces: bool
-    """Whether submissions wait for the end of a tick, so that it makes sense to gather until then."""
+    """Whether submissions wait for the end of a tick, so that gathering until then is useful."""
     outstanding: int
-    """Submissions and rotations that another thread has and that are not answered yet."""
+    """The number of unanswered submissions and rotations on another thread."""
 
     @property
     def company(self) -> int:
-        """How many callers the last group had."""
+        """The number of callers of the last group."""
         ...
 
     def expect(self) -> None:
-        """Something is coalesced: at the end of the tick it has to be staged and committed."""
+        """Registers coalesced work, which is staged and committed at the end of the tick."""
         ...
 
     def submit(self, submission: Submission) -> None: ...
 
     def write_now(self) -> None:
-        """Commits what was submitted where that takes the write alone; what has to wait for more waits as before."""
+        """Commits the submissions that need only the write; the others wait as before."""
         ...
 
     def rotate(self, rotation: Rotation) -> None: ...
@@ -260,15 +258,15 @@ class Committer(Protocol):
 
 
 class PutOff(Protocol):
-    """Something that is staged at the end of the tick, or before."""
+    """Work that is staged at the end of the tick, or earlier."""
 
     @property
     def waiting(self) -> int:
-        """How many callers wait for that."""
+        """The number of callers that wait for it."""
         ...
 
     def stage(self) -> None:
-        """Stages it, unless that was done."""
+        """Stages it, unless already done."""
         ...
 
 
@@ -284,40 +282,40 @@ class Shard:
         room: Room | None = None,
         moment: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`moment` is the time that a frame records."""
+        """`moment` returns the time that a frame records."""
         self.number = number
         self.writer = writer
         self._moment = moment
         self.room = room or Room()
         self.next_lsn = next_lsn
         self.first_lsn = next_lsn
-        """Where this run began to count frames."""
+        """The first frame number of this run."""
         self.queue_bytes = 0
         self.queue_depth = 0
         self.queue_depth_peak = 0
         self.refused = 0
-        """How often a write was refused because too much was on its way already."""
+        """The number of writes refused because too much was in flight."""
         self.logged_bytes = 0
         """Bytes of log since the last snapshot began."""
         self._queue_bytes_max = queue_bytes_max
         self.coalesced: deque[PutOff] = deque()
         """Appends deferred to the end of the tick (`engine.coalesce`)."""
         self.stage_pending: Callable[[], None] | None = None
-        """Stages what appends may come before (`queues.queues`); None while there is nothing."""
+        """Stages work that appends may overtake (`queues.queues`), or None."""
         self.after_heal: dict[object, Callable[[], None]] = {}
         """Callbacks for when the shard takes writes again after a shortage, by subject."""
         self.committed: Event[[]] = Event()
-        """A group was answered: there is room in the queue again."""
+        """Emitted after a group was answered: the queue has room again."""
         self.committer: Committer = InlineCommitter(self)
 
     def frame(self, kind: FrameKind, topic_id: int, head: bytes, tail: bytes = b"") -> list[bytes]:
-        """A frame with the next number of this shard; it must be submitted before any other is made."""
+        """Creates a frame with the next number of this shard; it must be submitted before the next one is created."""
         lsn = self.next_lsn
         self.next_lsn = lsn + 1
         return seal_frame(kind, topic_id, lsn, self.writer.synced_lsn, head, tail, self._moment())
 
     def stage_coalesced(self) -> None:
-        """Has staged what was put off to the end of the tick."""
+        """Stages the work deferred to the end of the tick."""
         self._stage_records()
         stage_pending, self.stage_pending = self.stage_pending, None
         if stage_pending is not None:
@@ -330,7 +328,7 @@ class Shard:
 
     @property
     def coalesces(self) -> bool:
-        """Whether single records may be coalesced for the end of the tick: `check_open` would let them through."""
+        """Returns whether single records may be coalesced for the end of the tick: `check_open` would accept them."""
         return (
             self.committer.coalesces
             and self.writer.poison is None
@@ -339,11 +337,11 @@ class Shard:
         )
 
     def check_open(self, size: int = 0, patient: bool = False, frees: bool = False, overtakes: bool = False) -> None:
-        """Refuses work before a frame number is spent on it; a patient caller rather queues than is refused. Writes
-        that make room are taken on a full disk as well.
+        """Refuses work before a frame number is assigned; a patient caller is queued instead. Writes that free space
+        are accepted on a full disk as well.
 
-        To be called before anything is staged: what came earlier in this tick and was only put off goes first. A
-        submission that `overtakes` leaves the pending group where it is.
+        Call it before staging: deferred work of this tick is staged first. A submission that `overtakes` leaves the
+        pending group in place.
         """
         if self.coalesced:
             self._stage_records()
@@ -359,12 +357,12 @@ class Shard:
 
     @property
     def queue_part(self) -> float:
-        """How much is on its way, as a part of what may be."""
+        """The fraction of the in-flight limit in use."""
         return self.queue_bytes / self._queue_bytes_max
 
     @property
     def full(self) -> bool:
-        """Whether `check_open` would refuse for want of room."""
+        """Returns whether `check_open` would refuse for lack of room."""
         return self.queue_bytes > self._queue_bytes_max
 
     def submit(self, submission: Submission) -> None:
@@ -387,19 +385,19 @@ class Shard:
                 else:
                     submission.failed(error)
             except Exception:
-                # One caller's broken callback must not keep the answers of the others.
+                # A failing callback of one caller must not block the answers of others.
                 _log.exception("commit callback failed")
         for listener in self.committed.listeners:
             listener()
 
     def heal(self) -> None:
-        """Takes writes again after a failure that has passed. To be called now and then."""
+        """Accepts writes again after a transient failure. Call it periodically."""
         if self.writer.halted:
             self.committer.reopen(Reopening(self._reopened))
 
     def _reopened(self) -> None:
         if self.writer.halted and not self.queue_depth:
-            # Whatever was numbered behind the failure has failed with it, so the numbers go on where the log ends.
+            # Every frame numbered after the failure failed as well, so numbering continues at the end of the log.
             self.next_lsn = self.writer.written_lsn + 1
             self.writer.poison = None
             _log.warning("log shard accepts writes again", extra={"shard": self.number})
@@ -434,7 +432,7 @@ class InlineCommitter:
             self.flush()
 
     def flush(self) -> None:
-        """Commits what is held. Submissions of a callback come behind everyone who is still to be answered."""
+        """Commits the held submissions. Submissions of a callback follow all that are not answered yet."""
         self._shard.stage_coalesced()
         if self._flushing:
             return
@@ -447,7 +445,7 @@ class InlineCommitter:
             self._flushing = False
 
     def write_now(self) -> None:
-        """Everything is committed already, or held on purpose."""
+        """Does nothing: everything is committed already, or held on purpose."""
 
     def rotate(self, rotation: Rotation) -> None:
         self.flush()
