@@ -2,21 +2,21 @@
 
 Only the shard's writer calls this, one call at a time; a sync alone may overlap with a write. A file is made whole
 (created, reserved, synced, its name made durable) before its first frame, and synced before the next file takes over;
-so when frames stand in file n+1, every frame of file n was on disk.
+so if file n+1 has frames, every frame of file n was on disk.
 
-Reserved room that was never written costs a sync twice: besides the data, the file system has to note that the room is
-in use now. While syncs are small and each has somebody waiting, the room ahead is therefore filled with zeros, a piece
-at a time, which is what it reads as anyway. Where much is written in small pieces it is filled as well, for the cache:
-one long write takes it less than many short ones, each of which has to find a new page.
+A sync of reserved but unwritten space costs twice: besides the data, the file system records that the space is now in
+use. While syncs are small and each has a waiting caller, the space ahead is therefore filled with zeros, a piece at a
+time; unwritten space reads as zeros anyway. Many small writes also fill it ahead, for the page cache: one long write is
+cheaper than many short ones, each of which allocates a page.
 
-A call that fails for a reason that passes (`log.fs`) is tried again a few times. A sync is not simply repeated: the
-pages it could not write may count as clean by now, and the next sync would succeed over a hole. The contents of the
-cache are checked frame by frame, written once more, and then synced.
+A call with a transient failure (`log.fs`) is retried a few times. A sync is not simply repeated: the pages that it
+could not write may count as clean by now, and the next sync would succeed over a hole. The cached contents are verified
+frame by frame, written again, and then synced.
 
 Shard writer: batches of submissions become commits, one write and at most one sync each.
 
-A write or sync that fails poisons the writer, a lack that passes only halts it; `log.group_commit` reports what becomes
-of those who wait.
+A failed write or sync poisons the writer, a transient shortage only halts it; `log.group_commit` describes the effect
+on waiting callers.
 """
 
 import contextlib
@@ -35,15 +35,14 @@ from topics.model.errors import DiskFullError, ReadOnlyError, TopicsError
 
 _TRIES = 3
 _NARROW_BYTES = 64 * 1024
-"""Bytes that a log file reserves on a full disk: deletes are small."""
+"""Bytes that a log file reserves on a full disk. Deletes are small."""
 _ZEROS = bytes(256 * 1024)
 _SMALL_SYNC_BYTES = 64 * 1024
-"""A sync of more than this takes its time for the data."""
+"""The duration of a larger sync is dominated by the data."""
 _SMALL_WRITE_BYTES = 16 * 1024
 _PAGE_BYTES = 4096
 _PAGES_BYTES = 64 * 1024
-"""Bytes filled ahead for writes of up to that size: filling more would be no faster, and would keep the writer
-longer."""
+"""Bytes filled ahead for small writes: filling more would not be faster and would block the writer longer."""
 
 
 class LogMark(NamedTuple):
@@ -64,7 +63,7 @@ class ShardLog:
         file_bytes: int,
         on_full: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_full` is told when the disk has no room for the next file, and may make some."""
+        """`on_full` is called if the disk has no room for the next file, and may free some."""
         self._on_full = on_full
         self._fs = fs
         self._folder = folder
@@ -74,42 +73,42 @@ class ShardLog:
         self._synced = 0
         self._room = 0
         self._filled = 0
-        """Up to here the file was written to, with frames or with zeros."""
+        """The end of the written part of the file, with frames or zeros."""
         self._doubted = False
-        """Whether a sync of the file ever failed. Writes made meanwhile may count as clean as well, so from then on
-        everything is written again before it is synced."""
+        """Whether a sync of the file ever failed. Later writes may count as clean as well, so from then on everything
+        is written again before it is synced."""
         self.next_number = next_number
-        """The number the next file will have; every frame written so far is in a lower one."""
+        """The number of the next file; every frame written so far is in a lower one."""
 
     @property
     def unsynced(self) -> bool:
-        """Whether something written is not known to be on disk."""
+        """Whether any written bytes are not known to be on disk."""
         return self._offset != self._synced
 
     def mark(self) -> LogMark:
-        """The present end of the log."""
+        """The current end of the log."""
         return LogMark(self.next_number, self._offset)
 
     def position(self) -> LogPosition:
-        """The end of the log as its files have it."""
+        """The end of the log according to its files."""
         if self._file is None:
             return LogPosition(self.next_number, 0)
         return LogPosition(self.next_number - 1, self._offset)
 
     def has_room(self, size: int) -> bool:
-        """Whether a write of that size needs no new file."""
+        """Returns whether a write of that size fits into the current file."""
         return self._file is not None and self._offset + size <= self._room
 
     def write(self, *parts: bytes) -> int:
-        """Appends bytes that may hold many frames; they all land in one file. Each part is one write. How many bytes
-        they are."""
+        """Appends bytes of one or more frames to one file, with one write for each part. Returns their size."""
         size = sum(map(len, parts))
         if self._file is None or self._offset + size > self._room:
             self.rotate()
             self._open_next(size)
         file, offset = self._file, self._offset
         assert file is not None
-        # Where little was written since the last sync the zeros would often be on disk before what takes their place.
+        # If little was written since the last sync, the zeros would often be flushed before the frames that replace
+        # them.
         if offset + size > self._filled and size <= _SMALL_WRITE_BYTES and offset - self._synced >= _SMALL_SYNC_BYTES:
             self._fill(max(self._filled, offset), _PAGES_BYTES)
         for part in parts:
@@ -119,32 +118,32 @@ class ShardLog:
         return size
 
     def is_filled(self, size: int) -> bool:
-        """Whether the room ahead stays filled far enough when so much more is written."""
+        """Returns whether the filled space remains sufficient after so many more bytes."""
         ahead = max(self._filled, self._offset + size)
         return ahead - self._offset - size >= _SMALL_SYNC_BYTES or ahead >= self._room
 
     def fill_ahead(self) -> None:
-        """Makes the next syncs cheaper, where they are small. Nobody may write meanwhile."""
+        """Fills space ahead to make small syncs cheaper. No write may run meanwhile."""
         ahead = max(self._filled, self._offset)
         small = self._offset - self._synced <= _SMALL_SYNC_BYTES
         if self._file is not None and small and not self.is_filled(0):
             self._fill(ahead, len(_ZEROS))
 
     def _fill(self, begin: int, size: int) -> None:
-        """Writes zeros where nothing was written yet: about so many bytes, up to the end of a page."""
+        """Writes zeros to unwritten space: about so many bytes, up to the end of a page."""
         assert self._file is not None
         end = min((begin + size) // _PAGE_BYTES * _PAGE_BYTES, self._room)
         try:
             self._file.write_at(begin, _ZEROS[: end - begin])
         except OSError as error:
-            # Nothing is lost by it but a little speed.
+            # A failure costs only a little speed.
             if not is_passing(error):
                 raise
         else:
             self._filled = end
 
     def sync(self) -> None:
-        """Makes everything written before this call durable; a write that comes meanwhile may or may not be."""
+        """Makes all writes before this call durable; concurrent writes may or may not be included."""
         offset = self._offset
         if self._file is not None and offset != self._synced:
             if not self._doubted:
@@ -176,10 +175,10 @@ class ShardLog:
             self._offset = self._synced = 0
 
     def take_back(self, mark: LogMark) -> None:
-        """After a failed write or sync: removes what stands behind a mark, as far as the disk lets us.
+        """Truncates the log at a mark after a failed write or sync, if the disk allows it.
 
-        The callers were told that it failed, so it should not turn up after a restart. Where even this fails the
-        frames may come back; that is what an unknown outcome means.
+        The callers got an error, so the frames should not reappear after a restart. If the truncation fails they may
+        reappear: the outcome is unknown.
         """
         if self._file is not None:
             try:
@@ -189,24 +188,24 @@ class ShardLog:
                 pass
 
     def restore(self, mark: LogMark) -> None:
-        """After a write that failed for a reason that passes: the log ends at a mark again, durably.
+        """Truncates the log durably at a mark after a transient write failure.
 
-        Raises `OSError` where that cannot be done: then nobody knows what the log holds.
+        Raises `OSError` if that fails: the contents of the log are then unknown.
         """
         file = self._file
         if file is None:
             return
         self._cut(file, mark)
         if self.unsynced:
-            # Earlier writes are not on the disk yet, and a sync that fails here must not lose them either.
+            # Earlier writes are not on the disk yet, and a failed sync must not lose them either.
             self.sync()
         else:
             _insist(file.sync)
 
     def try_cut(self, mark: LogMark) -> bool:
-        """After a sync that failed for a reason that passes: the log ends at a mark again, although not durably yet.
+        """Truncates the log at a mark after a transient sync failure, not yet durably.
 
-        Whether that was possible. If not, nothing has changed.
+        Returns whether that was possible. If not, nothing has changed.
         """
         if self._file is None:
             return False
@@ -222,11 +221,11 @@ class ShardLog:
         # After a failed sync the end was past the mark already.
         self._offset = min(self._offset, offset)
         self._synced = min(self._synced, offset)
-        # The room behind it went with the truncation, so the next write begins a file.
+        # The truncation removed the reserved space, so the next write begins a new file.
         self._room = self._filled = offset
 
     def make_ready(self) -> None:
-        """Makes sure of a file to write to. Raises `OSError` while there cannot be one."""
+        """Ensures that there is a file to write to. Raises `OSError` if none can be created."""
         if self._file is None or self._offset >= self._room:
             self.rotate()
             self._open_next(0)
@@ -256,7 +255,7 @@ class ShardLog:
             file.sync()
             self._fs.sync_dir(self._folder)
         except OSError:
-            # Space reserved before the disk was full would only be missing elsewhere.
+            # Space reserved before the disk was full would be missing elsewhere.
             with contextlib.suppress(OSError):
                 file.truncate(0)
             file.close()
@@ -269,7 +268,7 @@ class ShardLog:
 
 
 def _insist(action: Callable[[], None]) -> None:
-    """Does something, a few times if it fails for a reason that passes."""
+    """Calls a function and retries it a few times after transient failures."""
     for tries_left in reversed(range(_TRIES)):
         try:
             action()
@@ -280,7 +279,7 @@ def _insist(action: Callable[[], None]) -> None:
 
 
 def _is_whole(data: bytes, length: int) -> bool:
-    """Whether bytes of the log are frames from the first to the last."""
+    """Returns whether bytes of the log consist of complete frames only."""
     if len(data) != length:
         return False
     view, offset = memoryview(data), 0
@@ -292,26 +291,27 @@ def _is_whole(data: bytes, length: int) -> bool:
     return offset == length
 
 
-# Room on the disk that is kept back, so that room can be made when there is none.
+# Disk reserve: space that is kept back, so that deletes can be logged on a full disk.
 #
-# A disk that is full takes no delete either: the delete has to be logged, and the checkpoint that removes the files has
-# to be written first. So a file of some megabytes is reserved while there is room. The first write that meets a full
-# disk gives it up, and from then on only what makes room is logged, in small files, until the reserve can be had again
-# with room for a whole log file beside it: less would let writers in and out from one second to the next.
+# A full disk would also block deletes: a delete must be logged, and the checkpoint that removes the files must be
+# written first. So a file of some megabytes is reserved while there is space. The first write that meets a full disk
+# releases it, and from then on only operations that free space are logged, in small files, until the reserve and a
+# whole log file fit again: a lower threshold would open and close the server for writes every second.
 
 _log = logging.getLogger(__name__)
 
 
 class Room:
-    """Whether the disk has room: it has, as long as nobody finds out otherwise."""
+    """Reports whether the disk has room. This one always does, unless a subclass detects otherwise."""
 
     def __init__(self) -> None:
         self.short: DiskFullError | None = None
-        """The error for callers that need more space; None while there is room. Read by the loop at any moment."""
+        """The error for callers that need more space, or None. Read by the loop at any moment."""
 
 
 class DiskRoom(Room):
-    """Whether the disk has room, and the reserve. `reserve_bytes` of 0 keeps none. Any thread may call it."""
+    """Tracks whether the disk has room, and keeps the reserve. `reserve_bytes` of 0 keeps none. Any thread may call
+    it."""
 
     def __init__(self, fs: FileSystem, path: str, reserve_bytes: int, spare_bytes: int) -> None:
         super().__init__()
@@ -321,10 +321,10 @@ class DiskRoom(Room):
         self._spare_bytes = spare_bytes
         self._mutex = threading.Lock()
         self.shortages = 0
-        """How often the disk was found full."""
+        """The number of times that the disk was found full."""
 
     def ran_out(self) -> None:
-        """A write found the disk full: gives the reserve up."""
+        """Releases the reserve after a write found the disk full."""
         with self._mutex:
             if self.short is None:
                 self.short = DiskFullError()
@@ -333,12 +333,12 @@ class DiskRoom(Room):
             self._give_up()
 
     def begin(self) -> None:
-        """Reserves at a start. A disk without room for that is full."""
+        """Creates the reserve at startup. A disk without room for it counts as full."""
         if self._reserve_bytes and not self._reserve(self._reserve_bytes):
             self.ran_out()
 
     def regain(self) -> bool:
-        """Reserves again; whether there is room. Raises `OSError` where it is not room that is missing."""
+        """Creates the reserve again; returns whether there is room. Raises `OSError` for other failures."""
         with self._mutex:
             if not self._reserve(self._reserve_bytes + self._spare_bytes):
                 return False
@@ -369,7 +369,7 @@ class DiskRoom(Room):
             file.close()
 
     def _give_up(self) -> None:
-        # Where even this fails, deletes will too; there is nothing else that could be given.
+        # If this fails, deletes fail too: there is no other space to release.
         with contextlib.suppress(OSError):
             file = self._fs.open(self._path, write=True)
             try:
@@ -383,17 +383,18 @@ class DiskRoom(Room):
 
 
 _STALL_S = 0.02
-"""A write into the page cache that takes so long was made to wait: the system has more to write than the disk takes.
-Less may only mean that another process had the processor meanwhile."""
+"""A write into the page cache that takes so long has stalled: the system has more dirty pages than the disk can write.
+A shorter delay may only mean that another process had the processor."""
 
 
 class Submission:
-    """Something waiting for its frames to be in the log. Subclasses define the reaction, on the loop thread."""
+    """A caller that waits for its frames to be logged. Subclasses define the reaction, on the loop thread."""
 
     __slots__ = ("last_lsn", "needs_sync", "pieces", "size")
 
     callers = 1
-    """How many callers wait for it: what a cohort is counted by. Of the class, so that no constructor can forget it."""
+    """The number of callers that wait for it, which determines the size of a cohort. A class attribute, so that every
+    constructor has a value."""
 
     def __init__(self, pieces: list[bytes], needs_sync: bool) -> None:
         self.pieces = pieces
@@ -409,7 +410,7 @@ class Submission:
 
 
 class Answer(Protocol):
-    """Takes a group of submissions that fared alike back to the loop."""
+    """Passes a group of submissions with the same outcome back to the loop."""
 
     def __call__(self, group: list[Submission], timing: CommitTiming, error: TopicsError | None) -> None: ...
 
@@ -431,29 +432,30 @@ class Writer:
         self._written_lsn = last_lsn
         self._unsynced_since = 0.0
         self.synced_lsn = last_lsn
-        """Every frame up to this one is on disk. Read by the loop thread, which may see it late but never early."""
+        """Every frame up to this one is on disk. Read by the loop thread, where the value may be late but never
+        early."""
         self.poison: TopicsError | None = None
-        """The error for all callers while the shard takes no writes: for good, or for as long as it is halted."""
+        """The error for all callers while the shard is read-only: permanently, or while it is halted."""
         self._unfinished: Callable[[], None] | None = None
         """The rest of the commit that halted the shard."""
         self._on_poison = on_poison
-        """Told when the shard stops taking writes, on whatever thread found out."""
+        """Called when the shard becomes read-only, on the detecting thread."""
         self.commits = 0
         self.syncs = 0
         self.written_bytes = 0
         self.rotations = 0
         self.stalls = 0
-        """Writes that were made to wait."""
+        """The number of stalled writes."""
         self.stall_s = _STALL_S
         self.sync_latency = LatencyHistogram()
 
     @property
     def next_file(self) -> int:
-        """The number of the log file that is begun next."""
+        """The number of the next log file."""
         return self._log.next_number
 
     def commit(self, batch: list[Submission], answer: Answer) -> None:
-        """Writes a batch with one write and at most one sync, and answers everyone in it."""
+        """Writes a batch with one write and at most one sync, and answers its submissions."""
         if self.poison is not None:
             answer(batch, CommitTiming(), self.poison)
             return
@@ -475,7 +477,7 @@ class Writer:
                 return
             if len(waiting) < len(batch):
                 answer([submission for submission in batch if not submission.needs_sync], timing, None)
-            # Only here: as long as somebody waits for this sync, the loop does not write by itself.
+            # Only here: while callers wait for this sync, the loop does not write itself.
             self._log.fill_ahead()
         except OSError as error:
             self._fail_sync(error, waiting, answer, start if len(waiting) == len(batch) else None)
@@ -486,11 +488,11 @@ class Writer:
     def _sync_for(
         self, waiting: list[Submission], timing: CommitTiming, written: float, answer: Answer, back_to: "_Before | None"
     ) -> None:
-        """Syncs and answers those who wait for it.
+        """Syncs and answers the waiting submissions.
 
-        On a full disk the batch is cut off the log and refused. It is not refused before the cut has succeeded: a
-        delete that was refused and comes back with a restart loses acknowledged records. If a part of the batch was
-        answered already, if the cut fails, and if the failure passes by itself, the sync is tried again later.
+        On a full disk the batch is truncated from the log and refused. It is refused only after the truncation: a
+        refused delete that reappears with a restart loses acknowledged records. If a part of the batch was answered
+        already, if the truncation fails, or if the failure is transient, the sync is retried later.
         """
         try:
             self._sync()
@@ -506,19 +508,19 @@ class Writer:
         answer(waiting, CommitTiming(timing.write_ms, (self.seconds() - written) * 1000.0), None)
 
     def _fail_sync(self, error: OSError, waiting: list[Submission], answer: Answer, back_to: LogMark | None) -> None:
-        # Submissions that were answered stay; a batch that failed as a whole is taken back.
+        # Answered submissions stay; a batch that failed as a whole is truncated.
         answer(waiting, CommitTiming(), self._poison(error, back_to))
 
     def can_write_at_once(self, size: int) -> bool:
-        """Whether a write needs nothing but the write: no new file, and no failure of others to report."""
+        """Returns whether a write needs no other work: no new file, and no earlier failure to report."""
         return self.poison is None and self._log.has_room(size)
 
     def can_sync_at_once(self, size: int) -> bool:
-        """Whether a write and its sync need nothing else, and nobody else is about to sync."""
+        """Returns whether a write and its sync need no other work, and no other sync is pending."""
         return self.can_write_at_once(size) and not self._log.unsynced and self._log.is_filled(size)
 
     def unsynced_for(self) -> float | None:
-        """How long the oldest unsynced write has been waiting, in seconds; None when there is none."""
+        """The age of the oldest unsynced write in seconds; None if there is none."""
         return self.seconds() - self._unsynced_since if self._log.unsynced and not self.broken else None
 
     def rotate(self, rotation: Rotation) -> TopicsError | None:
@@ -535,11 +537,11 @@ class Writer:
         return self.poison
 
     def locate(self) -> LogPosition | None:
-        """Where the log ends; None while it takes no writes, as the position is unknown then."""
+        """The end of the log; None while the shard is read-only, because the position is then unknown."""
         return self._log.position() if self.poison is None else None
 
     def sync(self) -> None:
-        """The background sync of class disk: bounds how much a power cut can take."""
+        """Runs the background sync of class disk, which bounds the loss in a power cut."""
         if not self.broken and self._log.unsynced:
             try:
                 self._sync()
@@ -553,12 +555,12 @@ class Writer:
 
     @property
     def broken(self) -> bool:
-        """Whether it takes no more writes for good."""
+        """Whether it is permanently read-only."""
         return isinstance(self.poison, ReadOnlyError)
 
     @property
     def halted(self) -> bool:
-        """Whether it takes no writes for now."""
+        """Whether it is halted."""
         return self.poison is not None and not self.broken
 
     @property
@@ -568,11 +570,11 @@ class Writer:
 
     @property
     def all_synced(self) -> bool:
-        """Whether everything that was ever written is on the disk, and nothing else."""
+        """Whether the disk has exactly the bytes that were written."""
         return not self.broken and self._unfinished is None and self.synced_lsn == self._written_lsn
 
     def can_reopen(self) -> bool:
-        """Whether a halted log could be written to now."""
+        """Resumes a halted log; returns whether it accepts writes again."""
         try:
             self._finish()
             if not self.broken and self._unfinished is None:
@@ -584,7 +586,7 @@ class Writer:
         return not self.broken and self._unfinished is None
 
     def _finish(self) -> None:
-        """Does what is left of the commit that halted the log. Raises `OSError` where that still cannot be done."""
+        """Finishes the commit that halted the log. Raises `OSError` if that still fails."""
         unfinished, self._unfinished = self._unfinished, None
         if unfinished is not None:
             try:
@@ -611,8 +613,8 @@ class Writer:
     def _sync(self) -> None:
         written, begun = self._written_lsn, self.seconds()
         self._log.sync()
-        # Writes of the loop made meanwhile wait since then at the most. Counted from before the sync, a busy log would
-        # be synced again at once, and again.
+        # Concurrent writes of the loop have waited since then at most. Counted from before the sync, a busy log would
+        # be synced again and again.
         self._unsynced_since = max(self._unsynced_since, begun)
         self.sync_latency.add(self.seconds() - begun)
         # The loop may have synced more meanwhile.
@@ -621,15 +623,15 @@ class Writer:
 
     @property
     def doubtful(self) -> bool:
-        """Whether a write that failed may still be found in the log: it could not be taken back, or not yet."""
+        """Returns whether a failed write may still be in the log, because it could not be truncated, or not yet."""
         return self.broken or self._unfinished is not None
 
     def give_up(self, error: Exception) -> ReadOnlyError:
-        """After a mistake of ours in the middle of a commit: the content of the log is unknown, so it takes no more."""
+        """Makes the log read-only after an internal error during a commit: its contents are unknown."""
         return self._poison(OSError(f"an unexpected failure: {error!r}"))
 
     def refuse(self, error: ReadOnlyError) -> None:
-        """Takes no more writes, from any thread: what is written from now on would be found by nobody."""
+        """Makes the log read-only, from any thread: later writes would never be read."""
         self.poison = error
 
     def _fail_write(self, error: OSError, start: LogMark) -> TopicsError:
@@ -645,7 +647,7 @@ class Writer:
         return self._halt(error, None)
 
     def _halt(self, error: OSError, unfinished: Callable[[], None] | None) -> TopicsError:
-        """Takes nothing more until `unfinished` could be done and there is a file to write to."""
+        """Halts the log until `unfinished` succeeds and there is a file to write to."""
         poison = self.poison = as_refusal(error)
         self._unfinished = unfinished
         _log.warning("log shard refuses writes temporarily", extra={"shard": self._shard, "error": str(error)})
@@ -655,14 +657,15 @@ class Writer:
         if back_to is not None:
             self._log.take_back(back_to)
         poison = self.poison = ReadOnlyError(self._shard, str(error))
-        # A failed background sync has no caller to notify: without this line nobody would know before the next write.
+        # A failed background sync has no caller to notify: without this log line it would go unnoticed until the next
+        # write.
         _log.error("log shard is read-only", extra={"shard": self._shard, "error": str(error)})
         self._on_poison()
         return poison
 
 
 class _Before(NamedTuple):
-    """Where the log stood before a batch of which nobody was answered yet."""
+    """The end of the log before a batch without answered submissions."""
 
     mark: LogMark
     lsn: int

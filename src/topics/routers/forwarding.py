@@ -1,14 +1,13 @@
 """Exactly-once forwarding: copies of a source's records and the router's cursor are one frame, logged and published.
 
-Routers of both guarantees forward this way; those that are exactly-once also stamp their copies and look for earlier
-ones before the first (`plan_search`). `routers.pump` calls it.
+Routers of both guarantees forward this way; exactly-once routers also stamp their copies and search for earlier copies
+before the first forward (`plan_search`). `routers.pump` calls it.
 
-A forward goes the same way as an append. Only the mapping is logged, unless the log does not hold the records; what is
-published is a block like any other. The cursor moves with the frame: there is no moment at which a crash could make a
-copy twice, or none.
+A forward uses the same path as an append. Only the mapping is logged, unless the log does not hold the records; the
+published block is an ordinary one. The cursor moves with the frame, so a crash can neither duplicate nor lose a copy.
 
-A source with a thousand routers makes a thousand forwards of every batch. So forwards travel together: everything that
-a tick forwards into the topics of one shard is one submission, staged in one loop and published in another.
+A source with a thousand routers makes a thousand forwards of every batch. So forwards are batched: all forwards of a
+tick into the topics of one shard are one submission, staged in one loop and published in another.
 """
 
 from bisect import bisect_right
@@ -34,16 +33,16 @@ from topics.wire.record_encoding import Fragments
 from topics.wire.record_slicing import View
 
 _SHARED_MIN = 4
-"""From so many on forwards of the same records are one frame."""
+"""The number of forwards of the same records from which they share one frame."""
 
 Finished = Callable[[list[Router], TopicsError | None], None]
-"""Told which routers have nothing on their way any more, and what went wrong, if anything."""
+"""Called with the routers whose forwards have ended, and the error, if any."""
 
 
 class Load:
-    """The content of a forward: `lost` empty places, then copies of the records in `ranges`.
+    """The content of a forward: `lost` empty seqs, then copies of the records in `ranges`.
 
-    Routers of one source that stand at the same place and follow the same rules share it.
+    Routers of one source with the same cursor and the same rules share it.
     """
 
     __slots__ = (
@@ -65,22 +64,22 @@ class Load:
         self.hops = hops
         self.by_value = by_value and copies is not None
         self.shared = False
-        """Whether it is the same for every router with these rules that stands at the same place."""
+        """Whether it is the same for every router with these rules and this cursor."""
         self._shape = ForwardShape(ranges, rules.preserve_node, rules.preserve_tag, stamp, hops, self.by_value)
         self._rendered: tuple[int, int, int, Fragments] | None = None
-        """The last rendering with its first seq, ts and base. Destinations that stand alike share it, text and all."""
+        """The last rendering with its first seq, ts and base. Destinations with the same head share it."""
         self._framed: tuple[int, int, int, int, bytes] | None = None
         """The last body of a frame with its first seq, ts, base and moment, less the router's id at its beginning."""
 
     def first(self, count: int) -> "Load":
-        """As much of it as the first few records."""
+        """The load reduced to its first `count` records."""
         assert self.copies is not None
         ranges = _first_of(self.ranges, count)
         copies = self.copies.first(count)
         return Load(self.lost, ranges[-1][1], ranges, copies, self.rules, self.stamp, self.hops, self.by_value)
 
     def by_its_value(self, copies: Copies) -> "Load":
-        """The same records as their destination stores them."""
+        """The records in the form that their destination stores."""
         return Load(self.lost, self.upto, self.ranges, copies, self.rules, self.stamp, self.hops, by_value=True)
 
     def render(self, first_seq: int, ts: int, base: int) -> Fragments:
@@ -120,8 +119,8 @@ def _first_of(ranges: list[SeqRange], count: int) -> list[SeqRange]:
 
 
 class CopyBatch(msgspec.Struct, frozen=True, gc=False):
-    """A load for one destination, with everything checked that could refuse it. A thousand are made for one record, so
-    they are of the kind that is made the fastest."""
+    """A load for one destination that has passed all checks. A thousand are made for one record, so the class is the
+    fastest to instantiate."""
 
     router: Router
     dest: Topic
@@ -136,7 +135,7 @@ class Forward(LogOperation):
     def __init__(
         self, path: WritePath, batch: CopyBatch, first_seq: int, block: Block | None, ts: int, base: int
     ) -> None:
-        # Every field at once instead of through another constructor: a thousand of these are made for one record.
+        # All fields are set here instead of through another constructor: a thousand of these are made for one record.
         self.path = path
         self.router = batch.router
         self.topic = batch.dest
@@ -150,7 +149,7 @@ class Forward(LogOperation):
         self.base = base
 
     def frame(self, now: int) -> FrameDraft:
-        """The frame of this one alone."""
+        """The separate frame of this forward."""
         load, block = self.load, self.block
         text = block.text if block is not None and load.by_value else b""
         return FrameKind.FORWARD, load.frame(self.router, self.first_seq, self.ts, self.base, now, block), text
@@ -172,11 +171,11 @@ class Forward(LogOperation):
             router.cursor = load.upto
 
     def undo(self, error: TopicsError) -> None:
-        """The router still stands where it stood."""
+        """The failure leaves the router's cursor unchanged."""
 
 
 def _share_frames(forwards: list[Forward], now: int) -> list[SharedFrame]:
-    """Gives each forward that is logged its frame, or a part of one that it shares with others."""
+    """Gives each logged forward a frame, or a part of a shared one."""
     groups: dict[tuple[int, int, int], list[Forward]] = {}
     last: tuple[int, int, int] | None = None
     alike: list[Forward] = []
@@ -212,7 +211,7 @@ class Forwarder:
         self._core = core
 
     def send(self, batches: list[CopyBatch], finished: Finished) -> None:
-        """Gives out seqs and sends the frames on their way. No two batches go to the same destination."""
+        """Assigns seqs and logs the frames. No two batches have the same destination."""
         groups: dict[tuple[int, bool, bool], list[CopyBatch]] = {}
         waits = self._core.path.waits
         for batch in batches:
@@ -222,7 +221,7 @@ class Forwarder:
                 groups[key].append(batch)
             else:
                 groups[key] = [batch]
-        # Forwards that need no sync go first: they are not to wait for the others.
+        # Forwards without a sync go first, so that they do not wait for the others.
         for group in sorted(groups):
             self._send(group[0], groups[group], finished)
 
@@ -232,7 +231,7 @@ class Forwarder:
         now = core.wall()
         forwards = self._stage(batches, now)
         shared = _share_frames(forwards, now)
-        # Nothing waits to be let in: a caller that forwards has looked whether it would be.
+        # No admission check: the caller has already checked.
         core.cross_shard_gate.enter(lambda: None)
 
         def done(error: TopicsError | None) -> None:
@@ -274,8 +273,8 @@ class Forwarder:
 
 # The forwards of one tick: batches for destinations that accept every record.
 #
-# The routers of one source mostly stand at the same place, follow the same rules and go to topics of the same config.
-# Then the first of them decides for all: the others are given the same load after a few comparisons.
+# The routers of one source mostly have the same cursor, the same rules and destinations with the same config. Then the
+# first decides for all: the others get the same load after a few comparisons.
 
 
 class ForwardBatches:
@@ -283,19 +282,19 @@ class ForwardBatches:
         self._registry = registry
         self._batches: list[CopyBatch] = []
         self._examples: dict[int, CopyBatch] = {}
-        """The last one that others may be like, by the shard of its destination. Its router stays where it is for as
-        long as this is an example."""
+        """The last forward that can serve as an example for others, by the shard of its destination. Its router's
+        cursor does not move meanwhile."""
 
     def add(self, batch: CopyBatch, is_example: bool) -> None:
-        """`is_example` states that the outcome holds for every router of the source that differs in nothing that
-        `goes_along` looks at."""
+        """`is_example` states that the outcome holds for every router of the source that equals this one in the fields
+        that `goes_along` compares."""
         batch.router.inflight = True
         self._batches.append(batch)
         if is_example:
             self._examples[batch.dest.shard] = batch
 
     def goes_along(self, router: Router) -> bool:
-        """Forwards what another router of the same source just did, where all is the same but the destination.
+        """Repeats the forward of another router of the same source, if only the destination differs.
 
         The checks are the pump's own, as far as their outcome may differ between the two.
         """
@@ -308,7 +307,7 @@ class ForwardBatches:
             router.source is not known.source
             or router.cursor != known.cursor
             or (router.rules is not known.rules and router.rules != known.rules)
-            # The same rules come of the same config.
+            # Equal configs have the same rules object.
             or (dest.rules is not like.rules and dest.staged_config != like.staged_config)
             or not dest.rules.usual
             or router.closing
@@ -318,28 +317,28 @@ class ForwardBatches:
             or not router.alone
         ):
             return False
-        # Every router comes with its own rules; from now on it takes one look to see that they are the same.
+        # Every router starts with its own rules object; sharing one makes the next comparison an identity check.
         router.rules = known.rules
         router.inflight = True
         self._batches.append(CopyBatch(router, dest, example.load))
         return True
 
     def take(self) -> list[CopyBatch]:
-        """Everything so far, to be sent."""
+        """Returns the forwards so far and starts anew."""
         batches, self._batches = self._batches, []
         self._examples.clear()
         return batches
 
 
-# Which records an `exactly_once` router has copied before: the copies themselves are the evidence.
+# Deduplication of an `exactly_once` router: its earlier copies are the evidence of what it has copied.
 #
-# The cursor alone keeps a router from copying twice. It cannot when the router is deleted and created again over
-# records that the first one has copied. Then, once, the destination is searched for copies that carry this router's
-# stamp. Records that were deleted or evicted there since have left no evidence and are copied again.
+# Normally the cursor prevents duplicate copies. It cannot if a router is deleted and created again over records that
+# the first one has copied. Then, once, the destination is searched for copies that carry this router's stamp. Records
+# that were deleted or evicted there since have left no evidence and are copied again.
 
 
 class CopyLookup(NamedTuple):
-    """Where to look, taken at one moment."""
+    """A consistent view of the runs to search."""
 
     topic_id: int
     stamp: Stamp
@@ -357,7 +356,7 @@ def plan_search(dest: Topic, stamp: Stamp) -> CopyLookup:
 
 
 def find_copies(search: CopyLookup, reader: RunReader) -> list[SeqRange]:
-    """The seqs of the source whose copies are there. Touches nothing that changes, so any thread may do it."""
+    """The source seqs whose copies exist. It reads only immutable state, so it may run on any thread."""
     found: set[int] = set()
     for run, flags in search.runs:
         known = flags if flags is not None else reader.flags(search.topic_id, run)
@@ -368,7 +367,7 @@ def find_copies(search: CopyLookup, reader: RunReader) -> list[SeqRange]:
 
 
 def _stamped(view: View, lo: int, hi: int, stamp: Stamp) -> list[int]:
-    """The source seqs in the stamps of some fragments; only fragments with the mark in them are looked at."""
+    """The source seqs in the stamps of fragments; only fragments that contain the mark are parsed."""
     text, mark = bytes(view.whole(lo, hi)), stamp_mark(stamp)
     offset = view.start(lo)
     starts = [view.start(index) - offset for index in range(lo, hi)]

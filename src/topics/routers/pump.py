@@ -1,24 +1,23 @@
 """The pump: forwards records along routers, a bounded amount each tick of the loop.
 
-A router is due when its source got records, when its last forward is through, or when its destination changed after it
-had no room. Nobody polls, and no router has a task or a thread. A pass takes up to 1024 records of the source into the
-destination; routers of the same source that stand at the same place share the work of cutting the copies.
+A router is due when its source gets records, when its last forward is published, or when its full destination changes.
+There is no polling and no task or thread for each router. A pass copies up to 1024 records of the source into the
+destination; routers of the same source with the same cursor share the work of cutting the copies.
 
-A caller that looks at a destination sees what its source had at that moment, where nothing holds the router up: a pass
-that the pump has not come to yet is done first, and its frame is written at once where the write is all that it waits
-for.
+A read of a destination includes the records that its source had at that moment, unless the router is blocked: a pending
+pass runs first, and its frame is written immediately if it waits for the write only.
 
 Obstacles of a router, and the events that remove them:
 
 | because | until |
 |---|---|
-| its last forward is on its way | that is published |
-| a checkpoint turns the shards | all are turned |
-| what the records depend on is not on disk, and the destination promises that | a sync |
+| its last forward is in flight | it is published |
+| a checkpoint rotates the shards | all are rotated |
+| the records depend on unsynced frames, and the destination is of class fsync | a sync |
 | the destination is full and rejects, or is being deleted | the destination changes |
-| the destination is a stream that is closed | never: the router reports it and stays blocked |
-| the next record is not what the destination's schema demands | the schema changes, or somebody deletes the record |
-| too much is on its way to the destination's shard | another forward is published, or the next second |
+| the destination is a closed stream | never: the router reports it and stays blocked |
+| the next record violates the destination's schema | the schema changes, or the record is deleted |
+| too much is in flight to the destination's shard | another forward is published, or the next second |
 | the server is at its quota, or under pressure, or the source cannot be read | the next second, or one after it |
 | the copies of sources with many routers have used up their budget | the next second |
 | the destination's shard is read-only | the next start |
@@ -39,12 +38,12 @@ from topics.routers.forwarding import CopyBatch, ForwardBatches, Forwarder, Load
 from topics.routers.registry import Registry, Router, RouterPart, part_of
 from topics.streams.chunked_validation import REASON, is_schema_refusal
 
-# Waiting for what copies depend on: a destination of class fsync shows nothing that a power cut could take back.
+# Dependencies of copies: a destination of class fsync shows no record that a power cut could remove.
 #
-# A forward by reference is worth as much as the frames it refers to. The frames of the source, of the source's source
-# and so on may be in other shards, written and not yet synced if their class does not require it. So before a forward
-# into a destination of class fsync is logged, the shards of all of them are synced. Its own shard needs nothing: the
-# sync of the forward comes behind.
+# A forward by reference is as durable as the frames it refers to. The frames of the source, of the source's source and
+# so on may be in other shards, written and not yet synced if their class does not require it. So before a forward into
+# a destination of class fsync is logged, the shards of all of them are synced. Its own shard needs no sync: the sync of
+# the forward follows.
 
 
 class Syncing:
@@ -54,7 +53,7 @@ class Syncing:
         self._rouse = rouse
 
     def synced_upto(self, source: Topic, part: RouterPart, dest: Topic, cursor: int) -> int:
-        """The last seq whose copy the destination may show; where that is the cursor, a sync is on its way."""
+        """The last seq whose copy the destination may show; if it equals the cursor, a sync is in progress."""
         if part.synced_head > cursor:
             return part.synced_head
         shards = self._unsynced(source, dest)
@@ -86,38 +85,37 @@ class Syncing:
                 self._rouse(source)
 
         for shard in shards:
-            # A shard that cannot sync never answers and takes no more writes either; the copies then wait for the next
-            # start.
+            # A shard that cannot sync never answers and is read-only; the copies then wait for the next start.
             self._core.path.after_sync(shard, synced)
 
 
 _COST_A_TICK = 64
-"""Forwards in one tick of the loop; a pass over many records counts for more than one."""
+"""The number of forwards in one tick of the loop; a pass over many records counts as several."""
 _COST_OF_MORE = 0.25
 """Relative cost of forwarding the same records to another destination."""
 _COST_OF_WAITING = 0.02
 _RECORDS_A_COST = 64
 _HELD_BYTES_MAX = 32 * 1024 * 1024
-"""Records kept at hand for routers although the caps of their topics would let them go."""
+"""Bytes of records kept in memory for routers although caps have evicted them from their topics."""
 
 _log = logging.getLogger(__name__)
 
 
 # The fan-out budget: copies of sources with many routers.
 #
-# One append becomes as many copies as its source has routers, in memory at once and on disk when the destinations are
+# One append is copied once for each router of its source, in memory immediately and on disk when the destinations are
 # sealed. So copies of such sources have a budget of bytes a second, for each key and for the server. Routers beyond it
-# wait for the next second, and a source whose copies that are still to be made are many takes no appends until they are
-# fewer. Nobody else waits: the budget is less than what sealing writes in a second.
+# wait for the next second, and a source with too many pending copies rejects appends until there are fewer. Other
+# topics do not wait: the budget is below the throughput of sealing.
 
 FANOUT_ROUTERS = 8
-"""A source with more routers counts."""
+"""The number of routers above which a source counts."""
 FANOUT_BACKLOG_BYTES = 64 * 1024 * 1024
-"""Copies to be made at which the source of them takes no more appends, until half of them are made."""
+"""The bytes of pending copies at which a source rejects appends, until half of them are made."""
 
 
 Owner = tuple[str, ...]
-"""The prefixes of a tenant; empty for all topics of none."""
+"""The prefixes of a tenant; empty for all topics without a tenant."""
 _PASS_RECORDS = 1024
 
 
@@ -129,7 +127,8 @@ class FanoutBudget:
         self._total = 0
 
     def allows(self, router: Router) -> bool:
-        """Whether a router may make copies now; they are counted. If not, its source may be held back as well."""
+        """Returns whether a router may make copies now, and counts them. If not, its source may be held back as
+        well."""
         core, source, part = self._core, router.source, part_of(router.source)
         if part is None or len(part.routers) <= FANOUT_ROUTERS:
             return True
@@ -151,7 +150,7 @@ class FanoutBudget:
         return False
 
     def release(self) -> None:
-        """Sources whose routers have nearly caught up take appends again."""
+        """Accepts appends again for sources whose routers have nearly caught up."""
         held = self._core.held_sources
         for source in list(held):
             part = part_of(source)
@@ -181,7 +180,7 @@ class Pump:
         self._holding: set[RouterPart] = set()
         self._held_bytes = 0
         self._passed = False
-        """Whether routers came to the end of their source, so that something held may be let go."""
+        """Whether routers reached the end of their source, so that held blocks may be released."""
         self._crowded: list[Router] = []
         """Routers whose shard has too much in flight."""
         self.stuck: set[Router] = set()
@@ -196,7 +195,7 @@ class Pump:
     # Events that make routers due
 
     def watch(self, source: Topic) -> None:
-        """Asks to be told when the source changes."""
+        """Subscribes to changes of the source."""
         part = part_of(source)
         if part is None or part.watched:
             return
@@ -211,7 +210,7 @@ class Pump:
         source.notify_on_change(woken)
 
     def rouse(self, source: Topic) -> None:
-        """Every router of a source may have something to do."""
+        """Marks every router of a source as due."""
         part, due = part_of(source), self._due
         for router in part.routers.values() if part is not None else ():
             if not (router.due or router.inflight or router.closing):
@@ -234,7 +233,7 @@ class Pump:
             self._core.defer(self._run)
 
     def hold(self, topic: Topic, block: Block) -> None:
-        """Keeps records of a source with caps until its routers have come to them, as far as memory allows."""
+        """Keeps records of a source with caps until its routers have forwarded them, within the memory budget."""
         part = part_of(topic)
         if part is not None and part.watched and self._held_bytes + block.memory_bytes <= _HELD_BYTES_MAX:
             part.hold(block)
@@ -248,7 +247,7 @@ class Pump:
                 self._holding.discard(part)
 
     def retry(self) -> None:
-        """Once a second: routers whose obstacle does not report its end."""
+        """Marks routers as due whose obstacle does not report its end. Called once a second."""
         stuck, self.stuck = self.stuck, set()
         for router in stuck:
             self._line_up(router)
@@ -284,9 +283,10 @@ class Pump:
         self._schedule()
 
     def catch_up(self, dests: Iterable[Topic]) -> None:
-        """Before somebody looks at destinations: forwards what their sources have, and the sources of those before.
+        """Forwards pending records along the routers into destinations before they are read, upstream sources first.
 
-        One pass a router at most, and together no more than a tick does. Whatever would have to wait goes on as ever.
+        At most one pass for each router, and together at most the work of a tick. Passes that would have to wait
+        continue as usual.
         """
         late = [dest for dest in dests if self._registry.is_behind(dest)]
         if self._running or not late:
@@ -300,17 +300,17 @@ class Pump:
                     if cost < _COST_A_TICK and self._may_be_tried(router) and self._fanout.allows(router):
                         cost += self._try(router)
                 self._send()
-                # Also for those whose forward was on its way before: it may only wait for the end of the tick.
+                # Also for earlier forwards in flight, which may only wait for the end of the tick.
                 for number in {router.dest.shard for router in behind if router.inflight and router.dest is not None}:
                     self._core.shards[number].committer.write_now()
         finally:
             self._rest()
 
     def _may_be_tried(self, router: Router) -> bool:
-        """Whether a look at a destination may have its router make a pass."""
+        """Returns whether a read of a destination may run a pass of its router."""
         part = part_of(router.source)
         if part is None or not part.watched or router.inflight:
-            # Where the pump was never told to begin, as in a tool that only looks, looking must not write.
+            # If the pump was never started, as in a read-only tool, a read must not write.
             return False
         return router.due or not (router.blocked or router in self.stuck)
 
@@ -334,7 +334,7 @@ class Pump:
         self.stuck.add(router)
 
     def _advance(self, router: Router) -> float:
-        """One pass of one router; what it cost."""
+        """Runs one pass of a router; returns its cost."""
         core, source, dest = self._core, router.source, router.dest
         part = part_of(source)
         if part is None or dest is None or core.closed or router.closing or router.inflight or source.closing:
@@ -372,7 +372,7 @@ class Pump:
         return 1 if known is not None else 1 + gathered.count / _RECORDS_A_COST
 
     def _reach(self, router: Router, dest: Topic, part: RouterPart) -> int:
-        """The last seq of the source that one forward may reach: all of it by value, or all of it by reference."""
+        """The last source seq of one forward, which is either entirely by value or entirely by reference."""
         source = router.source
         if not in_log(source, part, router.cursor + 1):
             logged = source.config.durability.logged and not source.unlogged
@@ -398,7 +398,7 @@ class Pump:
         self._background(lambda: fetch(plan, self._core.reader), fetched)
 
     def _resume_cold(self, router: Router, plan: GatherPlan, gathered: Gathered) -> None:
-        """Goes on with what another thread fetched, unless something changed meanwhile."""
+        """Continues with records that another thread fetched, unless the router changed meanwhile."""
         core, dest, part = self._core, router.dest, part_of(router.source)
         moved = router.cursor != plan.cursor or router.closing or core.closed or router.source.closing
         if moved or dest is None or part is None or dest.closing or core.cross_shard_gate.closed:
@@ -437,7 +437,7 @@ class Pump:
             waits = dest.rules.acks_after_sync or core.scheduler.deferring
             self._batches.add(CopyBatch(router, dest, load), load.shared and not waits and not router.cyclic)
             return
-        # The number that fits depends on the records staged before it, so this one goes by itself, and now.
+        # The number that fits depends on the records staged before it, so this forward is logged alone and immediately.
         fitting = self._packer.fitting(dest, load)
         if isinstance(fitting, TopicsError):
             self._wait_for(router, dest, fitting.code)
@@ -446,7 +446,8 @@ class Pump:
         self._forwarder.send([CopyBatch(router, dest, fitting)], self._finished)
 
     def _refused(self, router: Router, dest: Topic, load: Load, error: TopicsError) -> None:
-        """The destination does not take what is next, and nothing is passed over: its next change decides."""
+        """Blocks the router until the destination's next change: it refuses the next record, and no record is
+        skipped."""
         code, seq = error.code, 0
         if is_schema_refusal(error):
             code, seq = REASON, load.ranges[0][0]
@@ -459,7 +460,7 @@ class Pump:
             self._forwarder.send(batches, self._finished)
 
     def _pass_over(self, router: Router, upto: int) -> None:
-        """Nothing of it is for this destination. The cursor moves in memory, and in the next snapshot."""
+        """Skips records that the filter excludes. The cursor moves in memory, and in the next snapshot."""
         self._core.before_change(router.source)
         router.cursor = max(router.cursor, upto)
         self._moved(router, part_of(router.source))
@@ -489,7 +490,7 @@ class Pump:
             self._idle(router)
 
     def _moved(self, router: Router, part: RouterPart | None) -> None:
-        """A router has come further; `part` is its source's."""
+        """Updates a router after its cursor moved; `part` is its source's."""
         if router.blocked:
             router.blocked, router.blocked_by, router.blocked_seq = False, "", 0
         if part is not None and part.hops:
@@ -507,7 +508,7 @@ class Pump:
     # Waiting
 
     def _wait_for(self, router: Router, dest: Topic, code: str, seq: int = 0) -> None:
-        """The destination has no room, or may be about to go: its next change decides."""
+        """Blocks the router until the destination's next change: it is full or may be about to be deleted."""
         router.blocked, router.blocked_by, router.blocked_seq = True, code, seq
         self.stuck.add(router)
         if not router.listening:
@@ -532,7 +533,7 @@ class Pump:
         self._core.cross_shard_gate.enter(turned)
 
     def _look_for_copies(self, router: Router, dest: Topic) -> None:
-        """Finds out what an earlier router of the same name has copied; see `routing.evidence`."""
+        """Finds the records that an earlier router of the same name has copied (`routers.forwarding`)."""
         stamp = router.stamp()
         if stamp is None:
             router.present = []

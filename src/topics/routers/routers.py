@@ -30,14 +30,15 @@ from topics.routers.replaying import RouterFeature
 from topics.routers.router_frames import RouterState, encode_router, encode_unroute
 from topics.streams.stream_state import check_visible
 
-# Creating, changing and deleting routers.
+# Creation, change and deletion of routers.
 #
-# One change at a time: each is decided on what the ones before it left, so names, cycles and fan-in are checked against
-# what is true and not against what may still fail. As for topics, a change is synced before it counts.
+# Changes are serialized: each is decided on the result of the previous one, so names, cycles and fan-in are checked
+# against committed state and not against changes that may still fail. As for topics, a change is synced before it takes
+# effect.
 
 
 class RouterInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A router as people see it."""
+    """The description of a router in answers."""
 
     router: str
     source: str
@@ -46,12 +47,12 @@ class RouterInfo(msgspec.Struct, frozen=True, kw_only=True):
     forwarded_total: int
     cursor: int
     lag: int
-    """How many seqs of the source it has not come to yet."""
+    """The lag: the number of source seqs after its cursor."""
     blocked: bool
     blocked_by: str = ""
-    """The code of the refusal that an append to the destination would have met; empty while nothing is in the way."""
+    """The error code of an append to the destination, which blocks the router; empty if it is not blocked."""
     blocked_seq: int = 0
-    """With `schema`: the record of the source that the destination does not take."""
+    """With `schema`: the source record that the destination refuses."""
 
 
 class RouterPutResult(msgspec.Struct, frozen=True):
@@ -91,7 +92,7 @@ class RouterController:
         self._busy = False
 
     def put(self, name: str, wish: RouterWish, done: PutDone) -> None:
-        """Creates a router, or changes what it does."""
+        """Creates or changes a router."""
         self._core.check_accepting()
         check_router_name(name)
         check_topic_name(wish.source)
@@ -122,7 +123,7 @@ class RouterController:
 
     def _finishing(self, done: Callable[..., None]) -> Finish:
         def finish(outcome: object) -> None:
-            # The next one starts behind the answer, also when that answer asks for one more change.
+            # The next change starts after the answer, even if the answer's callback requests another change.
             try:
                 done(outcome)
             finally:
@@ -147,7 +148,7 @@ class RouterController:
     # Putting
 
     def _put(self, name: str, wish: RouterWish, finish: Finish) -> None:
-        """Checks everything, then makes what is missing, a topic at a time, and checks again each time."""
+        """Checks the request, then creates missing topics one at a time, and repeats the checks after each."""
         core = self._core
         core.check_accepting()
         again: Begin = lambda: self._try(lambda: self._put(name, wish, finish), finish)  # noqa: E731
@@ -179,7 +180,7 @@ class RouterController:
 
     @staticmethod
     def _check_streams(source: Topic | None, dest: Topic | None) -> None:
-        """Topics may be streams, and those may be over; into a closed one nothing could ever be forwarded."""
+        """Refuses expired and closed streams: a closed stream never accepts a copy."""
         for topic in (source, dest):
             if topic is not None:
                 check_visible(topic, topic.name)
@@ -208,7 +209,7 @@ class RouterController:
             raise InvalidRequestError(f"from_seq: the source's head is {head}", field="from_seq", head_seq=head)
         missing = (source is None) + (dest is None)
         if missing and limits.max_topics and self._core.name_count + missing > limits.max_topics:
-            # Before either is made: a router that is refused leaves no topics behind.
+            # Before either topic is created: a refused router leaves no topics behind.
             raise ThrottledError.over_cap("max_topics", limits.max_topics)
         ends = ((wish.source, source), (wish.dest, dest))
         self._core.quotas.check_topics(*(end for end, there in ends if there is None))
@@ -225,7 +226,7 @@ class RouterController:
         core.path.check(source)
         core.expire(source)
         head = source.staged_head
-        # Records that were gone before the router was created are not a loss of the router.
+        # Records that were removed before the router was created do not count as lost.
         cursor = head if wish.from_seq is None else min(max(wish.from_seq, source.earliest - 1), head)
         dedupe_upto = head if rules.exactly_once and cursor < head and dest.live_count else 0
         state = _state(self._fresh_id(source), name, dest, rules, cursor, 0, core.wall(), dedupe_upto)
@@ -242,7 +243,7 @@ class RouterController:
         self._log(source, (FrameKind.ROUTER, encode_router(state), b""), apply, finish)
 
     def _fresh_id(self, source: Topic) -> int:
-        """An id that no router of the source has: forwards in the log know their router by it."""
+        """An unused router id of the source: forwards in the log refer to their router by it."""
         part = part_of(source)
         while True:
             router_id = int.from_bytes(self._core.entropy.token(8), "little")
@@ -267,7 +268,7 @@ class RouterController:
             # Operations in flight follow the old rules, and their frames belong before this one.
             router.when_idle = lambda: self._try(lambda: self._change_again(router.name, wish, finish), finish)
             return
-        # With the cursor: what the old rules have passed over must not be looked at again with the new ones.
+        # Includes the cursor: records that the old rules skipped must not be evaluated again with the new ones.
         state = _state(
             router.id, router.name, dest, wish.rules, router.cursor, 0, router.created_ts, router.dedupe_upto
         )
@@ -307,7 +308,7 @@ class RouterController:
         core.path.check(source, frees=True)
         router.closing = True
         if router.inflight:
-            # Answered when nothing more of it can be published.
+            # Answered once none of its forwards can be published any more.
             router.when_idle = again
             return
 
@@ -325,7 +326,7 @@ class RouterController:
         self, source: Topic, frame: FrameDraft, apply: Callable[[], object], finish: Finish,
         undo: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """Sends a change of a source's routers on its way."""
+        """Logs a change of a source's routers."""
 
         def failed(error: TopicsError) -> None:
             undo()
@@ -381,7 +382,7 @@ class Routing:
         return info_of(router)
 
     def catch_up(self, routers: Iterable[Router]) -> None:
-        """Forwards what is left to forward before somebody looks at routers."""
+        """Forwards pending records before routers are read."""
         self.pump.catch_up([router.dest for router in routers if router.dest is not None])
 
     def router(self, name: str) -> Router:
@@ -391,7 +392,7 @@ class Routing:
         return router
 
     def listed(self, prefix: str, after: str, limit: int, matches: Callable[[RouterInfo], bool]) -> list[RouterInfo]:
-        """Routers in the order of their names, those behind `after`."""
+        """Routers in the order of their names, beginning after `after`."""
         found: list[Router] = []
         for name in self.registry.names_from(prefix, after):
             if len(found) == limit:
@@ -403,7 +404,7 @@ class Routing:
         return [info_of(router) for router in found]
 
     def kick(self) -> None:
-        """After a start: every source is watched, and whatever its routers have not forwarded yet is due."""
+        """Starts the pump: watches every source and marks its routers as due."""
         for router in list(self.registry.by_name.values()):
             self.pump.watch(router.source)
             self.pump.due(router)
