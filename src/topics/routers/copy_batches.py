@@ -1,7 +1,7 @@
-"""Copy batches: the records a router forwards next, gathered, filtered and cut to what fits.
+"""Copy batches: the next records of a router, gathered, filtered and limited to what its destination accepts.
 
-Routers of one source mostly stand at the same place and follow the same rules. So slices and loads are kept while
-others are due, and the work is done once for all of them.
+Routers of one source mostly have the same cursor and the same rules. So slices and loads are cached while others are
+due, and the work is done once for all of them.
 """
 
 from typing import NamedTuple
@@ -25,28 +25,28 @@ from topics.streams.stream_state import stream_of
 from topics.wire.record_copies import CopyChange, RecordSlice, copies_of, cut_copies, filtered, records_of
 from topics.wire.record_slicing import View, end_that_fits, tag_texts
 
-# Gathering what a router forwards next: from its cursor on, a bounded range of the source's records.
+# Gathers the next records of a router: from its cursor on, a bounded range of the source's records.
 #
-# Planned on the loop from the topic's state, fetched from runs that never change; so a plan that touches the cold
-# folder can be fetched by another thread.
+# The plan is made on the loop from the topic's state, and records are fetched from immutable runs; so another thread
+# can fetch a plan that reads the cold folder.
 
 RECORDS_MAX = 1024
-"""How many records of the source one pass of a router forwards."""
+"""The maximum number of source records in one pass of a router."""
 TEXT_BYTES_MAX = 1024 * 1024
 
 
 class GatherPlan(NamedTuple):
-    """Where to look, taken at one moment."""
+    """A consistent view of the range to gather."""
 
     topic_id: int
     cursor: int
     lost: int
-    """How many records behind the cursor are gone that nobody asked to remove."""
+    """The number of records after the cursor that were lost, not deleted on request."""
     start: int
     upto: int
-    """The last seq to look at."""
+    """The last seq to read."""
     runs: list[tuple[Run, bytes | None]]
-    """Each with its delete flags where they are in memory, as they were at that moment."""
+    """Each run with its delete flags, if they are in memory, as of that moment."""
 
     @property
     def cold(self) -> bool:
@@ -54,7 +54,7 @@ class GatherPlan(NamedTuple):
 
 
 class Gathered(msgspec.Struct, frozen=True):
-    """The found records: after `lost` empty places come the records, and the cursor may move to `upto`."""
+    """The found records: `lost` empty seqs, then the records; the cursor may move to `upto`."""
 
     lost: int
     upto: int
@@ -63,7 +63,7 @@ class Gathered(msgspec.Struct, frozen=True):
 
 
 def plan_gather(topic: Topic, cursor: int, last: int, held: list[Block] | None = None) -> GatherPlan:
-    """Plans what lies behind a cursor, up to a seq at most. `held` are blocks that a cap may have taken already."""
+    """Plans the records after a cursor, up to a seq. `held` are blocks that a cap may have evicted already."""
     if held and cursor + 1 < topic.evict_floor:
         plan = _plan_held(topic, cursor, last, held)
         if plan is not None:
@@ -75,7 +75,7 @@ def plan_gather(topic: Topic, cursor: int, last: int, held: list[Block] | None =
     end = last
     for known in lost_from(topic, at + 1):
         if known.from_seq > at + 1:
-            # Told by its own forward, after the records before it.
+            # Reported by a separate forward, after the records before it.
             end = min(end, known.from_seq - 1)
             break
         gone = min(known.to_seq, last) - at
@@ -98,7 +98,7 @@ def plan_gather(topic: Topic, cursor: int, last: int, held: list[Block] | None =
 
 
 def _plan_held(topic: Topic, cursor: int, last: int, held: list[Block]) -> GatherPlan | None:
-    """Records that a cap evicted from the topic and that are still at hand: none of it is lost to the routers."""
+    """Records that a cap evicted from the topic and that are still in memory: they are not lost to the routers."""
     blocks = [block for block in held if block.last_seq > cursor and block.first_seq <= last]
     if not blocks:
         return None
@@ -114,7 +114,7 @@ def _plan_held(topic: Topic, cursor: int, last: int, held: list[Block]) -> Gathe
 
 
 def fetch(plan: GatherPlan, reader: RunReader) -> Gathered:
-    """Looks the records up. Raises SegmentDamaged where they cannot be read."""
+    """Fetches the records. Raises SegmentDamaged if they cannot be read."""
     slices: list[RecordSlice] = []
     count, room, upto = 0, TEXT_BYTES_MAX, plan.upto
     for run, known in plan.runs:
@@ -140,7 +140,7 @@ def fetch(plan: GatherPlan, reader: RunReader) -> Gathered:
 
 
 def _held(slice_: RecordSlice, run: Run) -> RecordSlice:
-    """A slice that does not need the segment's files any more: they may go at any moment."""
+    """A slice that is independent of the segment's files, which may be removed at any moment."""
     if isinstance(run, Block) or run.blocks is not None:
         return slice_
     view, lo, hi, origin = slice_
@@ -152,7 +152,7 @@ _SHARED_MAX = 64
 """Maximum number of cached source ranges."""
 
 Place = tuple[int, int, int]
-"""A source's number, a cursor in it, and the last seq to look at."""
+"""A source's id, a cursor in it, and the last seq to read."""
 
 
 class Packer:
@@ -162,7 +162,7 @@ class Packer:
         self._loads: dict[tuple[object, ...], Load] = {}
 
     def forget(self, others_are_due: bool) -> None:
-        """After a tick: what nobody is about to ask for goes."""
+        """Evicts unused ranges. Called after a tick."""
         if not others_are_due or len(self._gathered) > _SHARED_MAX:
             self._gathered.clear()
             self._loads.clear()
@@ -174,7 +174,7 @@ class Packer:
         self._gathered[place] = gathered
 
     def gather(self, source: Topic, part: RouterPart, place: Place) -> Gathered | GatherPlan:
-        """The content of a place: only a plan of it where the cold folder has to be asked, which is not the loop's."""
+        """The records of a range; only a plan if the cold folder must be read, which is not allowed on the loop."""
         plan = plan_gather(source, place[1], place[2], part.held)
         if plan.cold:
             return plan
@@ -182,9 +182,9 @@ class Packer:
         return gathered
 
     def load(self, router: Router, part: RouterPart, gathered: Gathered, hops: int) -> Load:
-        """The copies for a router; those with the same rules get the same."""
+        """The copies for a router; routers with the same rules share them."""
         rules, stamp = router.rules, router.stamp()
-        # Decided now and not when it was gathered: a checkpoint may have come in between.
+        # Decided now and not at gathering: a checkpoint may have happened in between.
         by_value = not in_log(router.source, part, router.cursor + 1)
         key = (id(gathered), rules, stamp, hops, by_value)
         known = self._loads.get(key)
@@ -199,22 +199,22 @@ class Packer:
         load = Load(gathered.lost, gathered.upto, _ranges(slices), copies, rules, stamp, hops, by_value)
         if not router.present:
             self._loads[key] = load
-            # A stamp names the router.
+            # A stamp contains the router's name.
             load.shared = stamp is None
         return load
 
     def takes_all(self, dest: Topic) -> bool:
-        """Whether a destination takes whatever comes, so that nobody has to see what fits."""
+        """Returns whether a destination accepts every load, so that no check for room is needed."""
         return dest.rules.takes_all and not self._core.metered and not self._core.memory.pressed
 
     def admitted(self, dest: Topic, load: Load) -> Load | TopicsError:
-        """A load as its destination takes it: all of it, or what stands before the first record that it does not take.
-        Why, where that is nothing, not even a gap: one that is a stream may be closed, or over."""
+        """The accepted part of a load: all of it, or the records before the first refused one. The error if nothing is
+        accepted, not even a gap: a stream may be closed or expired."""
         if dest.guard is None:
             return load
         state = stream_of(dest)
         if load.count > MAX_PORTION and state is not None and state.staged_description is not None:
-            # To look into records takes longer than to forward them.
+            # Checking records takes longer than forwarding them.
             load = load.first(MAX_PORTION)
         copies = load.copies
         try:
@@ -222,11 +222,11 @@ class Packer:
         except TopicsError as error:
             before = _taken_before(error, load.count)
             return self.admitted(dest, load.first(before)) if before else error
-        # A record that the source does not have cannot be found there by a replay.
+        # Replay cannot find a changed record in the source.
         return load if records is None else load.by_its_value(copies_of(records))
 
     def fitting(self, dest: Topic, load: Load) -> Load | TopicsError:
-        """As much of a load as the destination takes; what is in the way when that is nothing."""
+        """The part of a load that fits into the destination; the error if nothing fits."""
         core, copies = self._core, load.copies
         if copies is None:
             return load
@@ -246,7 +246,7 @@ class Packer:
 
 
 def _taken_before(refusal: TopicsError, count: int) -> int:
-    """How many of so many records may be taken, where others are refused for what is in them."""
+    """The number of records before the refused one, if records are refused for their content."""
     if not is_schema_refusal(refusal) or count <= 1:
         return 0
     if isinstance(refusal, BatchTooLargeError):
@@ -256,12 +256,12 @@ def _taken_before(refusal: TopicsError, count: int) -> int:
 
 
 def in_log(source: Topic, part: RouterPart, seq: int) -> bool:
-    """Whether the log behind the last checkpoint holds this record, and with it everything that follows."""
+    """Returns whether the log after the last checkpoint holds this record, and so all later ones."""
     return seq > part.wal_floor and not source.unlogged and source.config.durability.logged
 
 
 def _passing(slices: list[RecordSlice], match: TagMatch) -> list[int]:
-    """The seqs whose tag a filter lets through. Tags are compared as their JSON strings; nothing is decoded."""
+    """The seqs whose tag matches a filter. Tags are compared as their JSON strings; nothing is decoded."""
     tag_text = match_text(match)
     found: list[int] = []
     for view, lo, hi, origin in slices:

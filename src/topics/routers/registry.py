@@ -1,8 +1,8 @@
 """Router registry: all routers by name, by source and by destination, and as part of the source's state.
 
 A router belongs to its source. Its definition and its cursor are the source's part "routers", so they are captured,
-saved and dropped with it. The destination is known by its number: a number is never given out twice, so a router whose
-destination was deleted can always be told, and is removed wherever it is met.
+saved and dropped with it. The destination is stored by its topic id: ids are never reused, so a router whose
+destination was deleted is always detected, and is removed when found.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -16,7 +16,7 @@ from topics.routers.router_frames import RoutersState, RouterState, SeqRange
 
 PART = "routers"
 _LEVELS_MAX = 16
-"""How far up a chain of routers is followed for somebody who looks at its end."""
+"""The maximum number of upstream routers that a read follows."""
 Hops = tuple[int, int, int]
 
 
@@ -33,35 +33,34 @@ class Router:
         self.source = source
         self.dest_id = state.dest_id
         self.dest: Topic | None = None
-        """The destination; None only while recovery has not met it yet."""
+        """The destination; None only while recovery has not read it yet."""
         self.alone = True
-        """Whether no other router goes to the same destination."""
+        """Whether it is the only router into its destination."""
         self.rules = rules_of(state)
         self.cursor = state.cursor
-        """Every record of the source up to here was forwarded, filtered out, or told as lost."""
+        """Every source record up to here was forwarded, filtered out, or reported as lost."""
         self.forwarded = state.forwarded
         self.created_ts = state.created_ts
         self.dedupe_upto = state.dedupe_upto
-        """Records up to here may have copies that an earlier router of this name made."""
+        """Records up to here may have been copied by an earlier router of this name."""
         self.present: list[SeqRange] | None = None
-        """Which of them have; None while nobody looked."""
+        """The seqs of these copies; None before the search."""
         self.cyclic = False
         """Whether it is part of a cycle, so that hops are counted."""
         self.due = False
         self.inflight = False
         self.blocked = False
-        """Whether its destination has no room; it goes on when the destination changes."""
+        """Whether its destination has no room; it continues when the destination changes."""
         self.blocked_by = ""
-        """The code of the refusal that an append would have met in its place; `schema` where it is about what is in a
-        record."""
+        """The error code of an append in its place; `schema` if a record is refused for its content."""
         self.blocked_seq = 0
-        """The record of the source that its destination does not take; 0 where it is not about a record."""
+        """The source record that its destination refuses; 0 if the obstacle is not a record."""
         self.listening = False
-        """Whether it is told of the next change of its destination."""
+        """Whether it subscribes to the next change of its destination."""
         self.closing = False
-        """Being deleted: nothing more is forwarded."""
+        """Whether it is being deleted: it then forwards no more records."""
         self.when_idle: Callable[[], None] | None = None
-        """Called once nothing of this router is on its way any more."""
+        """Called once none of its forwards is in flight."""
 
     def state(self) -> RouterState:
         rules = self.rules
@@ -96,20 +95,20 @@ class RouterPart:
         self.routers: dict[int, Router] = {}
         """The routers whose source the topic is, by id."""
         self.hops: list[Hops] = []
-        """Records of this topic that came round a cycle: first, last, and how often they were forwarded."""
+        """Records of this topic that were forwarded within a cycle: first seq, last seq, and number of hops."""
         self.wal_floor = 0
-        """The log behind the last checkpoint holds the topic's records above this seq only."""
+        """The log after the last checkpoint holds the topic's records above this seq only."""
         self.synced_head = 0
-        """The state that the records up to here depend on is known to be on disk."""
+        """The frames that the records up to here depend on are known to be on disk."""
         self.syncing = False
         self.watched = False
-        """Whether the pump is told of the topic's changes."""
+        """Whether the pump subscribes to the topic's changes."""
         self.held: list[Block] = []
-        """Blocks whose records a cap may take before their routers come to them; for moments only."""
+        """Blocks whose records a cap may evict before their routers forward them; held briefly."""
         self.held_bytes = 0
 
     def hops_of(self, seq: int) -> tuple[int, int]:
-        """How often a record was forwarded, and the last seq behind it of which the same is true."""
+        """The number of hops of a record, and the last seq of its range with the same number."""
         for first, last, hops in self.hops:
             if seq < first:
                 return 0, first - 1
@@ -130,12 +129,12 @@ class RouterPart:
             self.hops = [known for known in self.hops if known[1] > passed]
 
     def hold(self, block: Block) -> None:
-        """Keeps a block at hand for the routers, whatever the topic's caps do to it."""
+        """Keeps a block in memory for the routers, even if the topic's caps evict it."""
         self.held.append(block)
         self.held_bytes += block.memory_bytes
 
     def let_go(self) -> int:
-        """Gives up what every router has passed; one that waits for room keeps nothing. How many bytes that frees."""
+        """Releases the blocks that every router has passed; a blocked router keeps none. Returns the freed bytes."""
         cursors = [router.cursor for router in self.routers.values() if not router.blocked]
         passed = min(cursors, default=1 << 63)
         before = self.held_bytes
@@ -154,32 +153,32 @@ def part_of(topic: Topic) -> RouterPart | None:
 
 
 def make_part(topic: Topic) -> RouterPart:
-    """The topic's part, which is made where there is none."""
+    """The topic's part; creates it if necessary."""
     part = part_of(topic)
     if part is None:
         part = RouterPart()
-        # Records the log held before there was a router are not looked for there.
+        # Records logged before the first router are not read from the log.
         part.wal_floor = topic.head
         topic.parts = {**(topic.parts or {}), PART: part}
     return part
 
 
 class Registry:
-    """The routers of all topics, as the graph they make."""
+    """The graph of the routers of all topics."""
 
     def __init__(self, core: EngineCore) -> None:
         self._core = core
         self.by_name: dict[str, Router] = {}
         self.names: list[str] = []
         self.into: dict[int, list[Router]] = {}
-        """The routers into a topic, by its number; all of them have the same source."""
+        """The routers into a topic, by its id; all of them have the same source."""
         self._cycles = 0
-        """How many routers may close a cycle; without any there is none."""
+        """The number of routers that may close a cycle; with 0 there is no cycle."""
         self._marked = False
         """Whether any router is marked as part of a cycle."""
 
     def add(self, router: Router, dest: Topic) -> None:
-        """Makes a router exist; its source's part has it from now on."""
+        """Adds a router to the registry and to its source's part."""
         router.dest = dest
         part = make_part(router.source)
         if not part.routers:
@@ -218,7 +217,7 @@ class Registry:
         self.mark_cycles()
 
     def touching(self, topic: Topic) -> list[Router]:
-        """The routers that go when the topic goes, by name."""
+        """The routers that are deleted with the topic, by name."""
         part = part_of(topic)
         out = list(part.routers.values()) if part is not None else []
         return sorted({*out, *self.into.get(topic.id, ())}, key=lambda router: router.name)
@@ -232,7 +231,7 @@ class Registry:
     # The graph
 
     def source_of(self, topic: Topic) -> Topic | None:
-        """The one topic that is forwarded into this one."""
+        """The topic that is forwarded into this one."""
         routers = self.into.get(topic.id)
         return routers[0].source if routers else None
 
@@ -246,7 +245,7 @@ class Registry:
             at = self.source_of(at)
 
     def is_behind(self, dest: Topic) -> bool:
-        """Whether a router on the way into a topic has something left to forward. Asked before every look at one."""
+        """Returns whether an upstream router of a topic has records left to forward. Called before every read."""
         routers = self.into.get(dest.id)
         for _ in range(_LEVELS_MAX):
             if not routers:
@@ -258,7 +257,7 @@ class Registry:
         return False
 
     def levels(self, dests: Iterable[Topic]) -> list[list[Router]]:
-        """The routers on the way into topics, those further up first."""
+        """The upstream routers of topics, farthest first."""
         levels: dict[int, dict[Router, None]] = {}
         for dest in dests:
             way = [
@@ -269,9 +268,9 @@ class Registry:
         return [list(levels[depth]) for depth in sorted(levels)]
 
     def path(self, start: Topic, goal: Topic) -> list[Topic] | None:
-        """The topics from one to another along routers, both included; None where no way leads there.
+        """The topics on the path between two topics along routers, both included; None if there is no path.
 
-        Every topic has one source at most, so the way is found backwards, and there is no other.
+        Every topic has at most one source, so the path is unique and is found backwards.
         """
         way: list[Topic] = []
         for topic in self.upstream(goal):
@@ -281,7 +280,7 @@ class Registry:
         return None
 
     def mark_cycles(self) -> None:
-        """Finds out which routers are part of a cycle, where there may be any."""
+        """Marks the routers that are part of a cycle, if there may be any."""
         if not self._cycles and not self._marked:
             return
         self._marked = False

@@ -37,15 +37,15 @@ from topics.wire.record_copies import CopyChange, RecordSlice, cut_copies, rende
 from topics.wire.record_encoding import Fragments
 from topics.wire.record_slicing import View
 
-# Copies made again from the log: the frames that forwards refer to, and the records in them.
+# Rebuilds copies from the log: finds the frames that forwards refer to, and the records in them.
 #
 # A forward names records of its source, not payload. A replay cannot use the current state of the source: it may have
-# been trimmed or deleted, and its shard may be read before or after. Only the log counts. So the first forward that is
-# met makes one more walk over it, which notes where the frames of every source are, and nothing else: sixteen bytes a
-# frame. A topic is a source from its first router on, and nothing before that is ever referred to.
+# been trimmed or deleted, and its shard may be read before or after. Only the log counts. So the first forward triggers
+# one more pass over the log, which records only the places of the frames of every source: sixteen bytes a frame. A
+# topic is a source from its first router on, and forwards never refer to earlier frames.
 
 Walk = Callable[[Callable[[Frame], None]], None]
-"""Hands every frame of the log, all shards, to a function."""
+"""Passes every frame of the log, in all shards, to a function."""
 
 _MEMO_BYTES = 16 * 1024 * 1024
 _OFFSET_BITS = 40
@@ -73,7 +73,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class _Frames:
-    """Where a topic's frames are: their first seqs, ascending, and their places."""
+    """The frames of a topic: their first seqs, ascending, and their places."""
 
     __slots__ = ("first_seqs", "places")
 
@@ -87,14 +87,14 @@ class LogIndex:
         self._sources = set(sources)
         self._buffers: list[memoryview] = []
         self._loose: list[Frame] = []
-        """Routers that are in the log as a part of another one."""
+        """Frames that the log contains as a part of another frame."""
         self._frames: dict[int, _Frames] = {}
         self._memo: dict[int, list[RecordSlice]] = {}
         self._memo_bytes = 0
         walk(self._note)
 
     def copies(self, forward: Forward) -> list[Piece]:
-        """The copies a forward stands for, as far as the log still holds what they are made of."""
+        """The copies of a forward, as far as the log still holds their records."""
         if forward.by_value:
             fragments = Fragments(forward.text, forward.rows, forward.payload_bytes, forward.traits)
             return [Piece(forward.first_seq + forward.lost, forward.base, fragments)]
@@ -122,7 +122,7 @@ class LogIndex:
         return len(self._buffers) - 1 << _OFFSET_BITS | frame.start
 
     def _places(self, forward: Forward) -> list[int]:
-        """The frames that hold what a forward refers to."""
+        """The frames with the records that a forward refers to."""
         frames = self._frames.get(forward.source_id)
         if frames is None:
             return []
@@ -137,7 +137,7 @@ class LogIndex:
         return found
 
     def _resolve(self, place: int) -> None:
-        """Finds the records in a frame; what it refers to itself comes first, however long that chain is."""
+        """Finds the records in a frame; resolves its own references first, in a chain of any length."""
         pending = [place]
         while pending:
             place = pending[-1]
@@ -171,7 +171,7 @@ class LogIndex:
         self._memo_bytes += sum([len(slice_.view.text) + 200 for slice_ in slices])
 
     def _derive(self, forward: Forward) -> list[Piece]:
-        """The copies of a forward, from frames that are resolved."""
+        """The copies of a forward, from resolved frames."""
         if forward.by_value:
             return self.copies(forward)
         known = [slice_ for place in self._places(forward) for slice_ in self._memo[place]]
@@ -200,7 +200,7 @@ class LogIndex:
 
 
 def _covering(slices: list[RecordSlice], forwarded: SeqRange) -> list[tuple[RecordSlice | None, int]]:
-    """A range of seqs as parts of slices, in order, with None for what none of them has."""
+    """A range of seqs as parts of slices, in order, with None for seqs that no slice has."""
     found: list[tuple[RecordSlice | None, int]] = []
     at, last = forwarded
     for slice_ in slices:
@@ -220,7 +220,7 @@ def _covering(slices: list[RecordSlice], forwarded: SeqRange) -> list[tuple[Reco
 
 
 def _first_seq(frame: Frame) -> int | None:
-    """The first seq of the records that a frame brings; None when it brings none."""
+    """The first seq of the records of a frame; None if it has none."""
     if frame.kind is FrameKind.FORWARD:
         return forward_first_seq(frame.body)
     block = block_in(frame.kind, frame.body)
@@ -240,9 +240,9 @@ class RouterFeature:
         self._core = core
         self._registry = registry
         self._sources: set[int] = set()
-        """Topics whose frames a forward may refer to, whatever became of them since."""
+        """Topics whose frames a forward may refer to, including deleted ones."""
         self._moved: dict[int, tuple[int, int]] = {}
-        """By router id: the cursor, and how many copies were made."""
+        """By router id: the cursor and the number of copies."""
         self._index: LogIndex | None = None
 
     # Snapshots
@@ -301,7 +301,7 @@ class RouterFeature:
         self._moved[forward.router_id] = (max(cursor, forward.cursor), copied + forward.count)
 
     def _copy(self, topic: Topic, forward: Forward, rebuild: Rebuild) -> None:
-        """Makes the copies again. Their sources may never have been synced, and were lost in the power cut."""
+        """Rebuilds the copies. Their sources may never have been synced and may be lost in a power cut."""
         missing, missing_bytes = forward.count, forward.payload_bytes
         for piece in self._pieces(forward, rebuild):
             _lose_upto(topic, piece.first_seq - 1, rebuild)
@@ -338,7 +338,7 @@ class RouterFeature:
         for topic in core.topics.values():
             part = part_of(topic)
             if part is not None:
-                # The checkpoint that ends a recovery leaves nothing of the log.
+                # The checkpoint at the end of a recovery removes the whole log.
                 part.wal_floor = topic.head
                 part.forget_hops()
         self._moved, self._sources = {}, set()
@@ -355,11 +355,11 @@ class RouterFeature:
             return
         older = registry.by_name.get(router.name)
         if older is not None:
-            # A name is given out once at a time: the creation of the older one failed with its frame in the log.
+            # A name has one router at a time: the creation of the older one failed, with its frame in the log.
             _log.warning("failed router creation skipped", extra={"router": router.name})
             registry.remove(older)
         cursor, copied = self._moved.get(router.id, (0, 0))
-        # A class that promises nothing may have fallen back: what comes in the place of lost records is new.
+        # A class without durability may have fallen back: records in the place of lost ones are new.
         router.cursor = min(max(router.cursor, cursor), source.head)
         router.dedupe_upto = min(router.dedupe_upto, source.head)
         router.forwarded += copied

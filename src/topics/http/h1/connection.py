@@ -1,18 +1,17 @@
 """HTTP/1.1 connections: reading requests with backpressure, and ending a connection without losing responses.
 
-Three things stop the reading of more requests, but not the answering of those that were read: a full pipeline, a client
-that does not read its responses, and an upgrade request, after which the bytes may be no HTTP. Requests that the parser
-has found by then wait in the pipeline; the other bytes stay in `_unparsed` and in the socket.
+Three conditions pause the reading of requests, but not the answers to requests already read: a full pipeline, a client
+that does not read its responses, and an upgrade request, after which the bytes may not be HTTP. Requests that are
+already parsed wait in the pipeline; the other bytes stay in `_unparsed` and in the socket.
 
-Everything that starts handlers or feeds the parser is done by `go_on`, which is never entered twice: handlers respond
-inline, a response makes room, and room lets the next request start, which must be a loop and not a recursion. That
-holds for all connections together: code that responds to a request of another connection may be in the middle of a
-decision, which the next requests of that connection must not change. So a response that comes from elsewhere lets them
-start in the next turn of the loop.
+Only `go_on` starts handlers and feeds the parser, and it is never reentered: handlers respond inline, a response makes
+room, and room starts the next request, which must be a loop and not a recursion. This holds across connections: code
+that responds to a request of another connection may be in the middle of a decision, which the next requests of that
+connection must not change. So a response from other code starts them in the next turn of the loop.
 
-Fair scheduling: a connection has a slice of time for what it sent. The rest is a task of the fair scheduler
-(`system.fair_scheduler`), and no more is read until it is done. Short requests are served at once, however much other
-connections ask for.
+Fair scheduling: a connection has a slice of time for its input. The rest is a task of the fair scheduler
+(`system.fair_scheduler`), and no more is read until it is done. Short requests are served immediately, regardless of
+the load of other connections.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ from topics.http.server_state import ServerState, end_sending
 from topics.http.streaming import Upgrade
 from topics.system.fair_scheduler import GREEDY_S, SLICE_S, Task
 
-# Pieces and waiting requests that are dealt with in a slice, however short they take.
+# The maximum number of pieces and waiting requests in a slice.
 _STEPS_MAX = 16
 _logger = logging.getLogger(__name__)
 
@@ -52,23 +51,23 @@ class Connection(asyncio.Protocol):
         self._reader = RequestReader(self, server_state.limits, server_state.budget)
         self._progress = Progress()
         self._requests = 0
-        # Until when requests are started in this turn, and whether the connection is in line for another one.
+        # The end of the current slice, and whether the connection is queued for another one.
         self._slice_end = 0.0
         self._queued = False
-        # Whether it goes on in the next turn of the loop, because an answer made room.
+        # Whether it continues in the next turn of the loop, because an answer made room.
         self._scheduled = False
-        # From when on it is served at once again, after it wanted more than a slice.
+        # The time from which it is served immediately again, after it exceeded a slice.
         self._modest_from = 0.0
         self._reading = True
         self._unparsed: bytes | memoryview = b""
         self._framer = RequestFramer(server_state.limits.body_bytes)
-        # Whether what still comes is dropped: the connection ends after the answers that are due.
+        # Whether further input is dropped: the connection ends after the pending answers.
         self._input_over = False
         self._discarded_bytes = 0
-        # Whether the client sends no more.
+        # Whether the client has ended its input.
         self._eof = False
         # Whether the client may still be sending when the connection ends. A plain close would then answer its bytes
-        # with a reset, which can take our last answer with it: so the server announces the end, and reads on for a
+        # with a reset, which can destroy the last response: so the server announces the end and keeps reading for a
         # while.
         self._must_linger = False
         self._lingering = False
@@ -84,7 +83,7 @@ class Connection(asyncio.Protocol):
         server_state.adopt(self)
         server_state.counters.connections_total += 1
         if len(server_state.connections) > server_state.limits.connections_max and not server_state.make_room():
-            # No lingering: a caller that opens connections without end should not have us keep them.
+            # No lingering: a client that opens too many connections must not keep them open.
             self._refuse(HttpError(Fault.TOO_MANY_CONNECTIONS, most=server_state.limits.connections_max), linger=False)
             return
         server_state.silent[self] = None
@@ -108,7 +107,7 @@ class Connection(asyncio.Protocol):
         if between and at_rest:
             body = data.removeprefix(framer.lead) if framer.nbytes == nbytes else data
             if body is data:
-                # Without the lead it is the same object.
+                # Without a prefix it is the same object.
                 body = framer.find(data, nbytes)
             several = body is data
             if not several and (
@@ -149,7 +148,8 @@ class Connection(asyncio.Protocol):
             self._enqueue()
 
     def eof_received(self) -> bool:
-        """The client sends no more, and may have gone altogether. See `Exchange` for who still answers it."""
+        """Handles the end of the client's input; the client may be gone entirely. `Exchange` describes which requests
+        are still answered."""
         self._input_over = self._eof = True
         self._pipeline.drop_unread()
         one_sided = self._transport is not None and self._transport.can_write_eof()
@@ -179,7 +179,7 @@ class Connection(asyncio.Protocol):
         head.peer = self._pipeline.peer
         verdict = server_state.admit(head)
         if head.allow_origin is not None or head.answer_headers:
-            # The answer has more headers, such as the allowed origin, so it is not one of the prepared ones.
+            # The answer has additional headers, such as the allowed origin, so no prepared answer fits.
             exchange.plain = False
         if isinstance(verdict, int):
             if candidate and exchange.plain:
@@ -213,10 +213,10 @@ class Connection(asyncio.Protocol):
                 self._input_over = True
             if exchange.head.upgrade:
                 pipeline.upgrading = exchange
-                # Not started from here: what follows the request is known only after the parser has returned.
+                # Not started here: the bytes after the request are known only after the parser has returned.
                 pipeline.waiting.append(exchange)
                 return
-        # When its head was complete is as good as now, and costs nothing.
+        # The time when its head was complete is accurate enough and costs no clock read.
         late = exchange.started >= self._slice_end
         if pipeline.waiting or late or not pipeline.may_start(exchange, len(pipeline.exchanges) - 1):
             pipeline.waiting.append(exchange)
@@ -226,11 +226,11 @@ class Connection(asyncio.Protocol):
     # Called by the pipeline.
 
     def go_on(self) -> None:
-        """Does what can be done now: starts requests that wait, reads more of them, sends what is gathered."""
+        """Runs all possible work: starts waiting requests, reads more, sends gathered output."""
         if self._pipeline.corked:
             return
         if self._queued:
-            # Its turn comes; until then only what is answered goes out.
+            # The scheduler continues it; until then only finished answers are sent.
             self._pipeline.flush()
         elif self._serve_slice():
             self._enqueue()
@@ -238,7 +238,7 @@ class Connection(asyncio.Protocol):
             self._throttle()
 
     def _serve_slice(self) -> bool:
-        """Does what can be done, for a slice of time; whether anything is left then."""
+        """Runs possible work for a slice of time; returns whether any is left."""
         pipeline, monotonic = self._pipeline, self._server_state.monotonic
         end = self._slice_end = monotonic() + SLICE_S
         pipeline.corked = True
@@ -253,7 +253,7 @@ class Connection(asyncio.Protocol):
         return left
 
     def _enqueue(self) -> None:
-        """Leaves the rest to the scheduler."""
+        """Queues the remaining work on the scheduler."""
         self._queued = True
         self._server_state.scheduler.run(self._serve_rest(), self)
         self._throttle()
@@ -265,7 +265,7 @@ class Connection(asyncio.Protocol):
         self._throttle()
 
     def after_answer(self) -> None:
-        """An answer is sent: continues if anything waited, but not before the answering caller has returned."""
+        """Called after an answer: continues waiting work, but not before the answering caller has returned."""
         waited = self._unparsed or self._pipeline.waiting or not self._reading or self._input_over
         if waited and not self._scheduled:
             self._scheduled = True
@@ -277,7 +277,7 @@ class Connection(asyncio.Protocol):
             self.go_on()
 
     def finish(self) -> None:
-        """Everything that will ever be said is said: ends the connection without losing it."""
+        """Ends the connection after the last answer, without losing the answer."""
         transport = self._transport
         if transport is None:
             return
@@ -309,7 +309,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def owes(self) -> bool:
-        """Whether a request waits for its answer."""
+        """Returns whether a request waits for its answer."""
         return bool(self._pipeline.exchanges)
 
     @property
@@ -319,11 +319,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that the client has not read."""
+        """The number of bytes that the client has not read."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def sweep(self, now: float) -> None:
-        """Ends the connection if it has been in one place for too long."""
+        """Ends the connection if it has been in one state for too long."""
         transport = self._transport
         if transport is None:
             return
@@ -333,7 +333,7 @@ class Connection(asyncio.Protocol):
         stuck_s = self._progress.look(phase, progress, now, step)
         if phase is Phase.ANSWERING or stuck_s < limit_s(phase, self._server_state.limits, bool(self._requests)):
             if not self._reading or self._pipeline.waiting:
-                # It may only have been kept from going on by what others had left unread.
+                # It may only have been blocked by other connections' unread output.
                 self.go_on()
             return
         if phase in (Phase.CLOSING, Phase.WRITING):
@@ -341,19 +341,19 @@ class Connection(asyncio.Protocol):
         elif phase is Phase.IDLE:
             transport.close()
         elif phase is Phase.BODY and self._pipeline.receiving is None:
-            # The rest of a request that was refused: it has its answer.
+            # The rest of a refused request, which is already answered.
             transport.close()
         else:
             self._refuse(HttpError(Fault.TIMEOUT))
 
     def expect_end(self) -> None:
-        """The server stops: later answers may have to announce that they are the last."""
+        """Called when the server stops: later answers may have to announce the end of the connection."""
         self._framer.close()
         for exchange in self._pipeline.exchanges:
             exchange.plain = False
 
     def close(self) -> None:
-        """Ends the connection once everything answered is sent."""
+        """Ends the connection once all answers are sent."""
         if self._transport is not None:
             self.end_input()
             self._transport.close()
@@ -379,7 +379,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _read_on(self) -> None:
-        """Takes requests whose heads are known, or the next piece for the parser."""
+        """Starts requests with known heads, or feeds the next piece to the parser."""
         unparsed = self._unparsed
         left = self._framer.left_of_request(len(unparsed))
         if not left and len(self._framer):
@@ -410,8 +410,8 @@ class Connection(asyncio.Protocol):
             self._refuse(HttpError(Fault.INTERNAL))
 
     def _speak_http2(self, rest: bytes) -> None:
-        """The client speaks HTTP/2 from its first byte on: another protocol takes the connection over."""
-        # Imported by the first such client, as a server that has none should not pay for it.
+        """Hands the connection over to the HTTP/2 protocol; the client speaks it from the first byte on."""
+        # Imported for the first such client, so that servers without HTTP/2 clients do not pay for it.
         from topics.http.h2.connection import Http2Connection  # noqa: PLC0415
 
         self._unparsed = rest + bytes(self._unparsed)
@@ -421,7 +421,7 @@ class Connection(asyncio.Protocol):
         connection.begin()
 
     def _start_known(self, head: RequestHead, body: bytes, now: float) -> None:
-        """Starts a request that is there whole, with a head that was read before and is admitted."""
+        """Starts a complete request with a known and admitted head."""
         server_state, pipeline, batch_handler = self._server_state, self._pipeline, self._framer.batch_handler
         server_state.counters.requests += 1
         self._requests += 1
@@ -435,12 +435,12 @@ class Connection(asyncio.Protocol):
             server_state.failed(exchange)
 
     def _start_several(self, data: bytes) -> bytes:
-        """Starts the requests that a piece begins with, as far as their heads are known and there is time and room for
-        them; what is left of it then. Only where the parser stands between two requests."""
+        """Starts the requests at the beginning of a piece, while their heads are known and there is time and room;
+        returns the rest of the piece. Only valid while the parser is between two requests."""
         server_state, pipeline, framer, at = self._server_state, self._pipeline, self._framer, 0
         application, monotonic = server_state.application, server_state.monotonic
         if framer.batch_handler is not None and framer.admission is application.admission and pipeline.takes_more():
-            # Requests with the same head and length are cut out together, which takes no time for each of them.
+            # Requests with the same head and length are extracted together, without work for each of them.
             bodies = framer.cut_run(data, pipeline.room_left)
             if bodies and pipeline.start_run(framer.head, bodies, monotonic(), framer.batch_handler):
                 at = len(bodies) * framer.cut_bytes
@@ -460,15 +460,14 @@ class Connection(asyncio.Protocol):
         return data
 
     def _throttle(self) -> None:
-        """Instructs the transport whether to read."""
+        """Pauses or resumes reading of the transport."""
         if self._transport is None:
             return
         if self._input_over:
-            # Only by reading on do we learn that the client went away.
+            # A disconnected client is detected only while reading.
             requested = self._lingering or self._discarded_bytes <= self._server_state.limits.linger_bytes
         else:
-            # A connection without room for more keeps reading until more comes: most clients that send so many then
-            # wait.
+            # A connection without room keeps reading until more arrives: most clients wait after so many requests.
             requested = not self._unparsed and not self._queued and not self._pipeline.write_paused
         if requested == self._reading or self._eof:
             return
@@ -490,7 +489,7 @@ class Connection(asyncio.Protocol):
     # Ending.
 
     def _refuse(self, error: HttpError, *, linger: bool = True) -> None:
-        """Refuses what is being received and ends the connection, after the answers that are due before it."""
+        """Refuses the request being received and ends the connection, after the earlier answers."""
         if self._input_over or self._transport is None:
             return
         self._server_state.counters.refused += 1
@@ -504,7 +503,7 @@ class Connection(asyncio.Protocol):
         exchange.respond(*self._server_state.refusal(error, exchange.head.path))
 
     def _forget(self) -> None:
-        """The connection is no longer ours."""
+        """Removes the connection from the server's state."""
         self._transport = None
         self._reader.release()
         self._server_state.abandon(self)
