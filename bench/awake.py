@@ -1,8 +1,8 @@
-"""`python -m bench.awake`: what the server's processor time is beside one client, at some rates, with and without the
-setting that lets it stay awake between two requests (`awake_us`).
+"""`python -m bench.awake`: the server's processor time beside one client, at some rates, with and without the setting
+that lets it stay awake between two requests (`awake_us`).
 
-The client appends one record and waits for the answer, at the rate of the row or as fast as it can. Told are the
-processor time of the server as a part of a core, and how long an answer took. With `--write` the report goes into
+The client appends one record and waits for the answer, at the rate of the row or as fast as it can. Reports the
+processor time of the server as a part of a core, and the duration of an answer. With `--write` the report goes into
 bench/results/awake.md.
 """
 
@@ -40,8 +40,8 @@ def launch(awake_us: int) -> Callable[[Path, int], Launch]:
 
 
 def measure(address: str, pid: int, rate: int, seconds: float) -> list[str]:
-    """One row: the client at a rate, or without a pause where it is 0. How many requests a second there were, what part
-    of a core they took, and how long an answer."""
+    """One row: the client at a rate, or without a pause where it is 0. Returns the requests per second, the part of a
+    core they took, and the latency of an answer."""
     caller, waits = Caller(address), []
     said = request("POST", "/v0/topics/awake", "application/json", b'{"records":[{"data":%b}]}' % payload(200).encode())
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""`make bench-backup`: what a backup takes, what it weighs, what it does to appends, and how long the way back is.
+"""`make bench-backup`: the duration and the size of a backup, its effect on appends, and the duration of a restore.
 
 A server of class fsync is filled, backed up, filled a little more and backed up again; then the newest state is
 restored. Appends are measured in turns, some seconds without and some with a backup a second, so that

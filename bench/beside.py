@@ -163,7 +163,7 @@ class Beside:
 def _order(target: Running, place: str, workload: Workload) -> dict[str, object]:
     speaker = target.server.speaker
     order = order_for(speaker, place, workload)
-    # A worker of a queue is told where it is.
+    # A worker of a queue needs the path of the queue.
     return order | {"name": speaker.target(place)} if speaker.protocol.endswith("-queue") else order
 
 

@@ -1,4 +1,4 @@
-"""`make bench-client`: what an append of one record costs the program that makes it, beside other clients.
+"""`make bench-client`: the cost of an append of one record for the program that sends it, beside other clients.
 
 Every client runs in its own process, which counts the processor time it used itself; the server runs on another core
 and is not counted. With `--write` the report goes into bench/results/client.md.

@@ -1,4 +1,5 @@
-"""`python -m bench.cost`: what one operation of each kind costs the server, in processor time and in bytes of its log.
+"""`python -m bench.cost`: the cost of one operation of each kind for the server, in processor time and in bytes of its
+log.
 
     python -m bench.cost                              the table
     python -m bench.cost --write                      and it goes into bench/results/cost.md

@@ -1,8 +1,8 @@
 """The client of `bench.cost`: it sends requests on every connection, waits for every answer, and then sends no more.
 
-Only what the server uses is measured, so the client may be slow; what matters is that it sends the same in the same
-order each time. Client and server share one core and neither takes it from the other (`SCHED_BATCH`), so the server
-finds a whole round before it when its turn comes, as it does under load, and not as much of it as chance would have.
+Only the server's use is measured, so the client may be slow; it must send the same in the same order each time. Client
+and server share one core and neither takes it from the other (`SCHED_BATCH`), so the server finds a whole round before
+it when its turn comes, as it does under load, and not as much of it as chance would have.
 """
 
 import http.client
@@ -18,7 +18,7 @@ _LENGTH = b"content-length: "
 
 
 class Talk:
-    """One connection that is told bytes and waits for whole answers."""
+    """A connection that sends given bytes and waits for whole answers."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -30,7 +30,7 @@ class Talk:
         self._socket.sendall(data)
 
     def answer(self) -> bytes:
-        """The body of the next answer of HTTP; raises for one that is not a success."""
+        """The body of the next HTTP answer; raises for any status but success."""
         while (end := self._heard.find(_HEAD_END)) < 0:
             self._hear()
         head, end = self._heard[:end], end + len(_HEAD_END)

@@ -1,4 +1,4 @@
-"""`make bench`: what the engine does in process, on this machine, in this run.
+"""`make bench`: the engine in process, on this machine, in this run.
 
 Every row runs in its own process on a fresh folder below the system's temporary folder. The tables go to the terminal
 and, with `--write`, into bench/results/engine.md. `--quick` uses smaller numbers.

@@ -4,8 +4,8 @@
     python -m bench.families --beside ../before        another checkout beside this one, in turns
 
 The tasks of the families are run one after the other in one process, without Spark, over the sealed segments of one
-stream: what is told is the time of the process on a processor, divided by the entries. Of several rounds the least
-counts, because what disturbs can only add.
+stream: the result is the processor time of the process, divided by the entries. Of several rounds the least counts,
+because what disturbs can only add.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
 Companions of one stream are built, and their hourly sums are made one in two ways, in turns and in one Spark session:
 by a task that reads the sorted groups of all of them and adds up, as the pipeline does, and by DataFrames that group
-the rows of all of them by their keys and sort them. Told is processor time of the whole tree of processes, Java
-with it, and the time that passed; of several turns the least.
+the rows of all of them by their keys and sort them. Reports the processor time of the whole tree of processes, Java
+with it, and the elapsed time; of several turns the least.
 """
 
 import argparse

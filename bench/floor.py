@@ -1,4 +1,4 @@
-"""A server that reads requests and answers them and does nothing else: what a loop in Python takes by itself.
+"""A server that reads requests and answers them and does nothing else: the cost of the loop in Python alone.
 
 It is none that one would choose. Beside it one sees how much of a rate is left to be had without another language:
 nothing is looked at, decided, logged or counted, and every answer is the same few bytes.

@@ -1,4 +1,4 @@
-"""`python -m bench.h2`: what a request of HTTP/2 costs beside one of HTTP/1.1, asked by plain sockets in turns.
+"""`python -m bench.h2`: the cost of an HTTP/2 request beside an HTTP/1.1 request, sent by plain sockets in turns.
 
 One server, on one core. The same request goes to it over either version, one round after the other: one at a time on
 one connection, and sixteen at a time, which are sixteen connections of HTTP/1.1 and sixteen streams on one of HTTP/2.

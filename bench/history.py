@@ -1,4 +1,4 @@
-"""`make bench-search`, second half: what it takes to search history, which Spark has indexed.
+"""`make bench-search`, second half: the cost of searching history, which Spark has indexed.
 
 Fills a stream with flights, or with webhook payloads, stops the server and lets a worker of the pipeline build what
 there is to build; then asks ten kinds of questions, aggregations and one routing key among all, the first time after

@@ -4,9 +4,9 @@
     python -m bench.history_cost --beside ../before        another checkout beside this one, in turns
 
 Measures in one process, without Spark and without a server, the steps that `bench.history` measures over HTTP: queries
-on the index files of one stream, and reads of the entries of the hits from its segments. Told is the time of the
-process on a processor, the median of a round; of several rounds the least counts, because what disturbs can only add.
-Both sides are asked of the same files, which this one builds, and must find the same.
+on the index files of one stream, and reads of the entries of the hits from its segments. Reports the processor time of
+the process, the median of a round; of several rounds the least counts, because disturbances can only add. Both sides
+are asked of the same files, which this one builds, and must find the same.
 """
 
 import argparse

@@ -31,7 +31,7 @@ class Question:
     warm_ms: dict[int, tuple[float, float]] = field(default_factory=dict)
     """Median and p99 by the number of clients."""
     new_ms: tuple[float, float] | None = None
-    """Median and p99 of pages each of which nobody has asked for before."""
+    """Median and p99 of pages that were not requested before."""
 
     def __str__(self) -> str:
         warm = ", ".join(f"{clients}: p50 {p50:.1f} p99 {p99:.1f}" for clients, (p50, p99) in self.warm_ms.items())

@@ -1,9 +1,9 @@
-"""`python -m bench.hostile`: what one key can do to the requests of another.
+"""`python -m bench.hostile`: the effect of one key's attacks on the requests of another key.
 
 One server with default settings and two keys. A prober with the second key appends a record at a time, while the first
-key attacks; told are the latencies of the prober, and the longest turn of the event loop in processor time, which means
-the same on a busy machine. The first and the last row are without an attack. All rows take about five minutes, and at
-most eight. With `--write` the report goes into bench/results/hostile.md.
+key attacks; the report has the latencies of the prober, and the longest turn of the event loop in processor time, which
+means the same on a busy machine. The first and the last row are without an attack. All rows take about five minutes,
+and at most eight. With `--write` the report goes into bench/results/hostile.md.
 """
 
 import argparse

@@ -43,7 +43,8 @@ WORKLOADS = (
 DESCRIBED = ("topics-v1", "prisma", "prisma-64")
 """The servers that know streams which promise something about their entries."""
 _LENSES_SHARE = 10
-"""Reads through lenses go over so much less than the others: what they cost is the entry, not how many there are."""
+"""Reads through lenses go over so much less than the others: their cost depends on the entry, not on the number of
+entries."""
 SERVERS = (*OURS.values(), OURS_V1, *PEERS)
 _METHOD = """\
 One server at a time, as one process on one core; the load generator (`bench/loadgen`: one thread, one epoll loop for

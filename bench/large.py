@@ -96,7 +96,7 @@ class Caller:
 
 
 def neighbour(address: str, path: str, core: int | None, pipe: Connection) -> None:
-    """Appends a short record now and then until it hears a word, and reports how long each took, in milliseconds."""
+    """Appends a short record now and then until it receives a line, and reports how long each took, in milliseconds."""
     if core is not None:
         os.sched_setaffinity(0, {core})
     caller = Caller(address)

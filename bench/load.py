@@ -2,8 +2,8 @@
 
 The generator is a small Go program of this repository (bench/loadgen), built into `.bench` when its source changes. It
 runs on its own core. A generator that used its whole core measures itself and not the server: `Result` records this,
-and the report shows it. The machine may have other things to do: what they used is measured, too, and a disturbed
-measurement is made again when the machine is quiet, as long as there is patience left for the whole run.
+and the report shows it. The machine may run other programs: their use is measured, too, and a disturbed measurement is
+repeated when the machine is quiet, as long as time for retries is left in the whole run.
 """
 
 import functools
@@ -207,7 +207,7 @@ class Load:
         )
 
     def measure_live(self, target: Running, order: dict[str, object]) -> LiveResult:
-        """How long records take from a writer to those who watch."""
+        """Measures the latency of records from a writer to watchers."""
         whole = {"protocol": "live", "warm_up_s": self.warm_up_s, "seconds": self.seconds, **order}
         before = Usage(target.pid)
         begun = time.monotonic()

@@ -48,7 +48,7 @@ class Server:
     # Installs what is missing and gives the version.
     install: Callable[[], str]
     launch: Callable[[Path, int], Launch]
-    # Ours chooses its port and writes it to this file; the others are told theirs.
+    # Our server chooses its port and writes it to this file; the others receive theirs.
     port_file: str | None = None
     speaks_http: bool = False
     # The product that the version belongs to.

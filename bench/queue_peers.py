@@ -22,7 +22,7 @@ _BULLMQ_SCRIPT = Path(__file__).resolve().parent / "queue_bullmq.mjs"
 
 
 class TopicsQueue(Topics):
-    """A queue of ours. The leases log is not durable, which is the default and what the others do."""
+    """A queue of this project's server. The leases log is not durable, which is the default and what the others do."""
 
     protocol = "topics-queue"
 

@@ -1,4 +1,4 @@
-"""`python -m bench.live --races`: how soon a record comes to somebody who begins to follow while it is written.
+"""`python -m bench.live --races`: how soon a record arrives at a follower that begins while it is written.
 
 Thousands of times, one at a time on an otherwise idle server, an append and the beginning of a watch, of a subscription
 or of a long poll meet: one is sent a random moment of up to two milliseconds before the other. The time runs from the
@@ -42,7 +42,7 @@ class Races:
 
 
 class Connection:
-    """One connection that is told bytes and waits for others."""
+    """A connection that sends given bytes and waits for others."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -75,7 +75,7 @@ class Connection:
         return await self.answer()
 
     async def until(self, word: bytes) -> float:
-        """The moment at which a word has come; whatever stands before it is left unread."""
+        """The moment at which a text has arrived; the input before it is discarded."""
         seen = b""
         while word not in seen:
             more = await self._reader.read(65536)

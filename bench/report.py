@@ -264,7 +264,7 @@ def machine(versions: dict[str, str]) -> str:
 
 
 def _build() -> str:
-    """Whose Python it is: distributions compile theirs with optimisations that others leave out, which matters."""
+    """The build of Python: distributions compile it with optimisations that others leave out, which matters."""
     return "as the system brings it" if sys.base_prefix == "/usr" else "not the system's own"
 
 

@@ -143,7 +143,7 @@ class Client:
 
 
 class Pings:
-    """Asks a trifle again and again, to see how long the event loop lets somebody wait."""
+    """Sends a small request again and again, to measure the waiting time for the event loop."""
 
     def __init__(self, address: str) -> None:
         self._address = address

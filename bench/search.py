@@ -1,4 +1,4 @@
-"""`make bench-search`: what it takes to search fresh entries, which no background job has seen.
+"""`make bench-search`: the cost of searching fresh entries, which no background job has seen.
 
 Fills a stream, asks ten kinds of questions, two aggregations and the routing keys, by one client and by eight, idle and
 while 20,000 entries a second are appended; appends while eight clients search; weighs the searching process. Beside it
@@ -47,7 +47,8 @@ from bench.streams_server import StreamsServer
 _SIZES = (100_000, 1_000_000)
 _ROUNDS = 1000
 _QUESTION_S = 1.5
-"""Most questions last as long as that: in less, what others did could not be told from how the kernel counts."""
+"""Most queries last as long as that: in less, the work of others could not be separated from the kernel's
+accounting."""
 _INDEX_S = 180
 _PEERS_BEGIN_S = 600
 """No peer begins later than this, so that a run ends in twelve minutes on a slow machine, too."""

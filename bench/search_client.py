@@ -108,7 +108,7 @@ class Ingest:
 
     @property
     def rate(self) -> float:
-        """Records a second so far: what was meant, unless the machine could not."""
+        """Records a second so far: the target rate, unless the machine was too slow."""
         return self.records / max(time.monotonic() - self.begun, 0.001)
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""`make bench-spark`: what the Spark side does on this machine, in this run.
+"""`make bench-spark`: the Spark side on this machine, in this run.
 
 One folder grows from one size to the next, so that nothing is written twice. The folders are fresh and below the
 system's temporary folder. `--quick` uses a tenth of the volume, `--write` puts the report into bench/results/spark.md
@@ -231,7 +231,7 @@ def drop(frame: DataFrame) -> None:
 
 
 def _used_by_others() -> float:
-    """Cores that are in use while we do nothing: what Spark's processes do for us cannot be told from others' work."""
+    """Cores in use while this process is idle: the processes of Spark cannot be separated from other programs."""
 
     def busy() -> int:
         ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]

@@ -1,4 +1,4 @@
-"""The part of `make bench-spark` that is about the archive's table: what a commit costs as the table grows.
+"""The part of `make bench-spark` about the archive's table: the cost of a commit as the table grows.
 
 A commit opens no data file, so none is created: the table gets the file entries that the ledger would give it.
 Snapshots are kept for ten minutes of rounds five seconds apart, as a busy pipeline has them. `python -m

@@ -1,4 +1,4 @@
-"""The part of `make bench-spark` that is about versions of Spark: what the same work takes on each of them.
+"""The part of `make bench-spark` about versions of Spark: the cost of the same work on each of them.
 
 The versions besides the one that everything runs on are those that `make setup-versions` has put beside it; without
 them there is one row. Each has its own process. `python -m bench.spark_versions FOLDER` measures it alone, on a data

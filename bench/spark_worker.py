@@ -73,7 +73,7 @@ def _run(way: _Way, data: Path, archive: str, folder: str) -> WorkerCost:
             cost.java_mb, cost.python_mb = max(cost.java_mb, java), max(cost.python_mb, python)
             time.sleep(_LOOK_S)
         cost.whole_s = time.monotonic() - begun
-    # Nobody waits for all of them, so what each has used is what was last seen of it.
+    # Nothing waits for all of them, so the last reading of each counts.
     cost.cpu_s = sum(used.values())
     cost.start_s = _told_start_s(data)
     return cost
@@ -89,7 +89,7 @@ def _told_start_s(data: Path) -> float:
 
 
 def _look(root: int, used: dict[int, float]) -> tuple[float, float]:
-    """The memory of Java and of Python below a process, in MB; `used` is told each one's processor time, in seconds."""
+    """The memory of Java and of Python below a process, in MB; `used` receives each process's time, in seconds."""
     java = python = 0.0
     parents: dict[int, list[int]] = {}
     stats: dict[int, list[str]] = {}

@@ -1,4 +1,4 @@
-"""`make bench-streams`: what a million streams cost the server that has them.
+"""`make bench-streams`: the cost of a million streams for their server.
 
 Fills one server with streams of one entry each and stops at every size to weigh it and to ask for pages of
 `GET /v1/streams`. Then it is killed, started, stopped and started again on the same folder. With `--write` the report

@@ -1,9 +1,9 @@
 """`python -m bench.turns`: the longest turn of the loop that each kind of request causes at its largest.
 
-One server with a clock in its loop (`bench.turns_server`), one kind of request after the other, each a few times; told
-is the longest turn of the loop in the best of them, in processor time, so that it means the same on a busy machine. The
-setup of a row is not measured. `--seen` reports what the loop was at in turns that were too long, and with `--write`
-the report goes into bench/results/turns.md.
+One server with a clock in its loop (`bench.turns_server`), one kind of request after the other, each a few times; the
+result is the longest turn of the loop in the best of them, in processor time, so that it means the same on a busy
+machine. The setup of a row is not measured. `--seen` reports what the loop was at in turns that were too long, and with
+`--write` the report goes into bench/results/turns.md.
 """
 
 import argparse
@@ -50,7 +50,7 @@ SCHEMA = {
 
 
 class Server:
-    """The server, and what is said to it."""
+    """The server, and the requests to it."""
 
     def __init__(self, folder: Path) -> None:
         address = folder / "address"

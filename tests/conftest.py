@@ -19,7 +19,7 @@ from tests.seeds import SEED, run_again
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "fixed")
 
 # No deadline: a sync of the disk takes as long as the machine likes, which has no information about the code. No
-# database either: what one run found must not change the next.
+# database either: the findings of one run must not change the next.
 settings.register_profile("random", deadline=None, print_blob=True, database=None)
 settings.register_profile("fixed", settings.get_profile("random"), derandomize=True)
 settings.register_profile("thorough", settings.get_profile("random"), max_examples=2_000)

@@ -1,5 +1,5 @@
-"""A real metastore of Hive over loopback, in its own process. Spark brings its jars along, and those of the database
-that it keeps what it knows in, so nothing is fetched for it."""
+"""A real metastore of Hive over loopback, in its own process. Spark's distribution includes its jars and the jars of
+its database, so nothing is downloaded."""
 
 import os
 import socket

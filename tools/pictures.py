@@ -1,7 +1,7 @@
-"""`make pictures`: the pictures of the console in the docs, out of those that the browser tests have kept.
+"""`make pictures`: the pictures of the console in the docs, from the screenshots that the browser tests have kept.
 
 A test's screenshot is 60 to 200 KB and has thousands of colours, nearly all of them edges of letters. Here each gets
-the 256 that cover most of it, and every other point the nearest of them: a third of the size, and nobody sees a
+the 256 that cover most of it, and every other point the nearest of them: a third of the size, without a visible
 difference.
 
 PNG, as it is written: the signature, then chunks of length, kind, bytes and CRC-32. IHDR has the width, the height, 8

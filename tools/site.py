@@ -1,4 +1,4 @@
-"""The documentation site: what `mkdocs.yml` has to be told about pages that are written to be read in the repository.
+"""The documentation site: facts for `mkdocs.yml` about pages that are written to be read in the repository.
 
 The pages of docs/ are the site's pages, README.md is its first one, and the other pages of the root come beside it.
 Links lead from file to file of the repository, so each is turned into one from page to page of the site. A file that is

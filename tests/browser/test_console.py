@@ -1,4 +1,4 @@
-"""The console as a person uses it: looks around, follows records, asks, writes, and is told what is lost."""
+"""The console in use: a visitor looks around, follows records, searches, writes, and sees a loss reported."""
 
 import re
 from urllib.parse import quote
@@ -160,7 +160,7 @@ def test_console_escapes_user_content(browser: Browser, sampled: LiveServer) -> 
         page.goto(f"{sampled.url}/console#/search/weblog?q=pwned")
         expect(page.locator(".hit").first).to_contain_text(HOSTILE[:20])
         assert page.evaluate("window.pwned") is None
-        # The browser itself would refuse what nobody here does.
+        # The browser itself would refuse such code, which the console does not contain.
         refused = "try { document.body.innerHTML = '<b>x</b>'; 'made' } catch (e) { e.name }"
         assert page.evaluate(refused) == "TypeError"
 

@@ -55,7 +55,7 @@ def test_charts_have_axes_and_the_history_of_the_server(browser: Browser, sample
     assert len(history["series"]["topics_wal_frames_total"]) > 1
     with visit(browser, f"{sampled.url}/console#/overview") as page:
         chart = page.locator(".card", has=page.get_by_role("heading", name="Live records"))
-        # The server was used before anybody looked.
+        # The server was used before the page was opened.
         expect(chart.locator("path.line")).to_have_attribute("d", re.compile(r"^M[^L]+L"))
         expect(chart.locator(".axis-y span")).to_have_count(3)
         expect(chart.locator(".axis-y span").last).to_have_text("0")

@@ -1,4 +1,4 @@
-"""A server for the commands of one file, and somebody who looks at it from outside."""
+"""A server for the commands of one file, and a client that checks it from outside."""
 
 from collections.abc import Iterator
 from pathlib import Path

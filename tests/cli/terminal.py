@@ -83,7 +83,7 @@ class Terminal:
             return False
         try:
             data = os.read(self._master, 65536)
-        except OSError:  # Nobody has the other end any more.
+        except OSError:  # The other end is closed.
             return False
         self.seen += data.decode("utf-8", "replace")
         return bool(data)

@@ -70,7 +70,7 @@ def test_a_follower_reports_what_was_lost(tmp_path: Path) -> None:
         with following("tail", "log", "-f", "-o", "json", env=environment(tmp_path, server.url)) as follower:
             assert json.loads(follower.line())["data"] == 1
             client.put_topic("log", {"cap_records": 2})
-            # One batch of which only the end is left when anybody can read it.
+            # One batch of which only the end is left at the first read.
             client.append_many("log", [2, 3, 4, 5, 6])
             assert json.loads(follower.line()) == {"type": "lost", "gap_from": 2, "gap_to": 4, "reason": "cap"}
             assert follower.reported() == "topics: log: the records 2 to 4 are lost (cap)"

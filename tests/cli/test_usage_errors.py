@@ -128,7 +128,7 @@ MISTAKES = [
     ("ls a b", 2, "b"),
     ("verify nowhere", 2, "not a data folder"),
     ("pipeline status --data-dir nowhere", 1, "nowhere is not a data folder"),
-    # Nobody is there. Port 9 is for discarding, and nothing listens on it.
+    # No server is running. Port 9 is for discarding, and nothing listens on it.
     ("ls --url http://127.0.0.1:9", 4, "`topics serve` starts a server"),
     ("append there 1 --url http://127.0.0.1:9", 4, "http://127.0.0.1:9 does not answer"),
     ("export there --url http://127.0.0.1:9", 4, "does not answer"),

@@ -1,4 +1,4 @@
-"""The official clients of Durable Streams, in JavaScript and in Python, against a server of ours."""
+"""The official clients of Durable Streams, in JavaScript and in Python, against the project's server."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""The published conformance suite of Durable Streams, all of it, against a server of ours."""
+"""The published conformance suite of Durable Streams, all of it, against the project's server."""
 
 import json
 import os

@@ -259,7 +259,7 @@ def _dump_topic(engine: Engine, name: str) -> TopicDump:
         topic.id, info.epoch, info.config, info.head_seq, info.earliest_seq, topic.evict_floor, topic.cap_floor,
         topic.ttl_floor, info.count, info.bytes, live,
         [(lost.from_seq, lost.to_seq, lost.reason.value) for lost in topic.lost or ()],
-        # A key past its window is forgotten when somebody looks, which a dump is not allowed to depend on.
+        # A key past its window is forgotten at the next lookup, which a dump must not depend on.
         {key: known[:3] for key, known in (topic.keys or {}).items() if known[2] >= oldest},
         reported, topic.created_ts, topic.last_ts, topic.last_write_ts,
         {one.consumer: one.seq for one in engine.consumers.list_topic(topic)}, fence_of(topic),

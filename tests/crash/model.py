@@ -41,7 +41,7 @@ class Model:
     ttl_floor: int = 1
     keys: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     lost: frozenset[int] = frozenset()
-    """Seqs that an earlier crash took, which readers are told of as long as no floor covers them."""
+    """Seqs that an earlier crash took, which readers receive as lost as long as no floor covers them."""
     volatile: bool = False
     """Whether it was ever of a class that is not logged: then its head and floors are only known while it runs."""
     returning: set[int] = field(default_factory=set)

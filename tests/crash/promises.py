@@ -29,7 +29,7 @@ class Evidence:
         """Whether the machine went down, and not only the process."""
         now = self.world.clock.now_ms()
         self.possible: dict[str, list[Model | None]] = {}
-        """For each name, what there may be: the state after the promised operations, and after each one more."""
+        """The possible states of each name: the state after the promised operations, and after each later one."""
         self.everything: dict[str, list[Model | None]] = {}
         """The states before them as well."""
         for name, timeline in self.world.timelines.items():
@@ -92,9 +92,9 @@ def removed_stays_removed(evidence: Evidence) -> Iterator[str]:
 
 
 def loss_is_told(evidence: Evidence) -> Iterator[str]:
-    """An acknowledged record that nobody removed and that is not there lies in a range that a reader is told of.
+    """An acknowledged record that was not removed and that is not there lies in a range that a reader receives as lost.
 
-    Class memory is left out after a power cut: it promises nothing. Nobody is told of what is still there.
+    Class memory is left out after a power cut: it promises nothing. Records that are present are not reported as lost.
     """
     for name, topic, timeline in evidence.existing():
         reported = {seq for first, last, _ in topic.reported for seq in range(first, last + 1)}
@@ -125,7 +125,7 @@ def floors_do_not_move_back(evidence: Evidence) -> Iterator[str]:
 
 
 def the_state_is_that_of_one_moment(evidence: Evidence) -> Iterator[str]:
-    """A topic is found exactly as some prefix of its operations left it, one that holds all that was promised."""
+    """A topic is found exactly as some prefix of its operations left it, a prefix with all promised operations."""
     for name, states in evidence.possible.items():
         found = evidence.found.get(name)
         if found is None:

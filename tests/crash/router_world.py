@@ -2,8 +2,8 @@
 
 Every block is noted the moment it is published, because from then on a reader may have seen it: seq by seq, by the
 number of its topic. Deletes are noted when they are asked for and when they are answered. After a crash and a start
-`broken` compares: what was published is there, with the same seq, unless somebody removed it or the loss is told; what
-was deleted stays deleted; nothing is there twice; and, once the routers went on, what is left in a source has arrived.
+`broken` compares: a published record is there, with the same seq, unless a client removed it or the loss is reported; a
+deleted one stays deleted; nothing is there twice; and, once the routers went on, every record in a source has arrived.
 
 Every value occurs once. The value names its writer, so that a copy differs from a direct write.
 """
@@ -48,7 +48,7 @@ class RouterWorld:
         self.boot = 0
         self.starting = True
         self.published: dict[int, dict[int, object]] = {}
-        """By topic: what readers may have seen under each seq."""
+        """By topic: the records that readers may have seen under each seq."""
         self.removable: dict[int, set[int]] = {}
         """By topic: seqs that a delete was asked for."""
         self.removed: dict[int, set[int]] = {}
@@ -59,7 +59,7 @@ class RouterWorld:
         self.written: set[object] = set()
         self.classes: dict[int, Durability] = {}
         self.full: set[str] = set()
-        """Topics that reject what does not fit: what is for them may have to wait."""
+        """Topics that reject non-matching records: records for them may have to wait."""
         self._value = 0
         self.engine: Engine = None  # type: ignore[assignment]
 
@@ -91,7 +91,7 @@ class RouterWorld:
             seen[block.first_seq + index] = msgspec.json.decode(data_of(view, index))
 
     def note_floors(self) -> None:
-        """Evictions are seen by looking; what a cap took may be gone."""
+        """Evictions are seen by looking; records over a cap may be gone."""
         if self.engine is not None:
             for topic in all_topics(self.engine):
                 self.floors[topic.id] = max(self.floors.get(topic.id, 0), topic.evict_floor)
@@ -277,7 +277,8 @@ def broken(world: RouterWorld, found: Dump, restarted: bool) -> Iterator[str]:
 def undelivered(world: RouterWorld, once: dict[int, set[object]]) -> Iterator[str]:
     """Returns the records of a source that are missing in the destination after the routers went on.
 
-    `once` is what the destinations ever held: what is not there any more was removed there, or `broken` has told.
+    `once` has all records that the destinations ever held: a missing one was removed there, or `broken` has reported
+    it.
     """
     engine = world.engine
     for router in engine.routing.registry.by_name.values():

@@ -1,4 +1,4 @@
-"""Streams under crashes: a play of stream operations, what it was told, and what must be true after any ending.
+"""Streams under crashes: a play of stream operations, its answers, and the conditions after any ending.
 
 The engine runs on the caller's stack over a fake disk that stops before a call. An answer to a player is a promise; a
 request without an answer may have been carried out or not, but not in parts and not twice.
@@ -43,7 +43,7 @@ OPTIONS = EngineOptions(data_dir="data", wal_shards=2, wal_file_bytes=65536, seg
 
 
 class Sent(NamedTuple):
-    """One append: what it carried, and whether it was acknowledged."""
+    """One append: its content, and whether it was acknowledged."""
 
     stream: str
     values: tuple[str, ...]
@@ -53,7 +53,7 @@ class Sent(NamedTuple):
 
 
 class Player:
-    """Does what a client would, and remembers what it was told."""
+    """Does the same as a client, and remembers its answers."""
 
     def __init__(self, disk: FileSystem, options: EngineOptions = OPTIONS) -> None:
         self.options = options

@@ -42,7 +42,7 @@ class Ending(NamedTuple):
 
 KILL = Ending(Survival.EVERYTHING, restarted=False)
 LUCKY = Ending(Survival.EVERYTHING)
-"""A power cut that every write survived: nothing is missing, but nobody can know that."""
+"""A power cut that every write survived: nothing is missing, but the server cannot know that."""
 POWER_CUT = Ending(Survival.NOTHING)
 
 
@@ -134,7 +134,7 @@ def fail_at(scenario: Scenario, options: EngineOptions, plan: FaultPlan) -> Fail
 def plans(
     scenario: Scenario, options: EngineOptions, requested: Callable[[FaultPlan, str], bool] = lambda plan, path: True
 ) -> Iterator[FaultPlan]:
-    """Every call of a scenario failing in every way, once and for good; only what is wanted, if that is said."""
+    """Every call of a scenario failing in every way, once and for good; only the given faults, if any are given."""
     trace = fail_at(scenario, options, NO_FAULTS).fs.trace
     for call, (operation, path) in enumerate(trace, start=1):
         for fault in Fault:
@@ -256,7 +256,7 @@ def contents(disk: FakeDisk, folder: str = "") -> dict[str, bytes | None]:
 
 
 def examine(world: World, crashed: FakeDisk, ending: Ending, expected: Dump | None = None) -> Iterator[str]:
-    """Starts again what came to an end and looks at everything; what it yields are broken promises."""
+    """Restarts after an ending and checks everything; yields broken promises."""
     try:
         yield from _examine(world.fork(), crashed, ending.restarted, expected)
     except Exception as error:  # An engine that does not start, or cannot be read, is one more finding of the sweep.

@@ -1,7 +1,7 @@
 """A pipeline that is stopped at any file-system call leaves an archive that is valid, and the next run finishes it.
 
-The promise: what the archive shows is always a part of what was sealed and not deleted; nothing is there twice; and
-once a run has come to its end everything is there, whatever was cut short before it.
+The promise: the archive always shows a part of the sealed and undeleted records; nothing is there twice; and after a
+complete run everything is there, whatever was cut short before it.
 """
 
 from collections.abc import Callable

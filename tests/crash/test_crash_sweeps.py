@@ -1,4 +1,4 @@
-"""Whatever call the machine stops at, and whatever of it survives: what was promised is there.
+"""The machine stops at every call, and any part of the disk survives: promised records are there.
 
 Each test stops one scenario after every one of its file-system calls. Every stop is followed by every ending, a killed
 process and power cuts that keep nothing, everything, a torn last write or a random part of what was not synced; and
@@ -186,7 +186,7 @@ def test_recovery_may_be_cut_short_anywhere(shards: int, ending: Ending) -> None
 
 
 def check_random_lives(seeds: range, steps: int, stops: int) -> None:
-    """Longer lives than anybody would write down, each stopped at a few random calls."""
+    """Longer lives than a hand-written scenario, each stopped at a few random calls."""
     for seed in seeds:
         print(f"seed {seed}")
         life = scenarios.RandomLife(seed, steps, ("fsync", "disk", "memory", "ephemeral"))
@@ -207,8 +207,8 @@ def test_many_random_lives_may_end_at_any_call(seed: int) -> None:
 
 @each_number_of_shards
 def test_a_start_after_any_stop_may_be_cut_short_anywhere(shards: int) -> None:
-    """Two stops, as below, in a life short enough: what the first start reads may be in the page cache alone, and the
-    segments it makes of that must not outlive it."""
+    """Two stops, as below, in a life short enough: the data that the first start reads may be in the page cache alone,
+    and the segments it makes of that must not outlive it."""
     sealing = options(shards, segment_max_events=2, snapshot_inline_bytes=0)
     for call in range(1, count_calls(scenarios.beginning, sealing) + 2):
         world, disk = stop_at(scenarios.beginning, sealing, call)

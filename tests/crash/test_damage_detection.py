@@ -72,7 +72,7 @@ def start(world: World, disk: FakeDisk, restarted: bool) -> World:
 
 
 def assert_refused(world: World, disk: FakeDisk, restarted: bool) -> Finding:
-    """A start refuses, changes nothing, and would refuse again; what it found."""
+    """A start refuses, changes nothing, and would refuse again; returns its finding."""
     before = contents(disk)
     before.pop("/data/.topics.lock", None)
     found: list[Finding] = []
@@ -115,7 +115,8 @@ def test_a_damaged_frame_with_valid_frames_behind_it_stops_the_start(logged: Wor
 
 
 def test_a_damaged_frame_that_was_only_written_stops_the_start_unless_the_machine_restarted() -> None:
-    """The page cache does not lose a write. A power cut does: then it is a hole, what is behind it is cut, and told."""
+    """The page cache does not lose a write. A power cut does: then it is a hole, the frames behind it are cut, and the
+    loss is reported."""
     world = World(FakeDisk(), ROOMY)
     world.start()
     world.append("sure", 2, durability="fsync")
@@ -270,7 +271,7 @@ def test_records_that_are_missing_from_the_log_stop_the_start(logged: World, res
 
 @pytest.fixture
 def snapshotted() -> World:
-    """A full snapshot and one that adds to it, with a tail, segments, keys and a log behind them."""
+    """A full snapshot and an incremental one, with a tail, segments, keys and a log behind them."""
     world = World(FakeDisk(), SMALL)
     world.start()
     world.append("sure", 8, key="once", durability="fsync")

@@ -1,9 +1,9 @@
-"""Jobs that are to be buried or redriven while the system lacks something: none is lost or doubled, a caller that asks
-is told so, and when the shortage is over everything goes where it belongs.
+"""Jobs that are to be buried or redriven during a shortage: none is lost or doubled, callers get an error, and after
+the shortage every job arrives where it belongs.
 
-The sweeps of `test_queue_fault_sweeps` leave these moves out, because a job that could not be buried waits for a
-second that only the process knows of. So here nobody asks when: the life of a queue meets a shortage at each call that
-can notice it, the shortage lasts until the end of that life, and then all jobs are looked for.
+The sweeps of `test_queue_fault_sweeps` leave these moves out, because a job that could not be buried waits for a second
+that only the process knows of. So the tests here do not depend on timing: the life of a queue meets a shortage at each
+call that can notice it, the shortage lasts until the end of that life, and then all jobs are looked for.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ SECOND_MS = 1000
 
 
 class Life:
-    """A queue whose jobs are delivered once and then buried, and what it was told."""
+    """A queue whose jobs are delivered once and then buried, and its answers."""
 
     def __init__(self, fs: FaultyFileSystem) -> None:
         self.fs = fs
@@ -70,7 +70,7 @@ class Life:
 
     def redrive(self) -> object:
         if DEAD not in self.engine.core.directory:
-            return None  # The first one that is buried makes it.
+            return None  # The first buried job creates it.
         return self.ask(lambda done: self.engine.queues.redrive(JOBS, RedriveRequest(max=100), done))
 
     def pass_seconds(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""A file-system call that fails costs at most the operations that needed it, and everybody is told.
+"""A file-system call that fails costs at most the operations that needed it, and every caller gets an error.
 
 The sweep fails every call of a scenario once and for good, as a broken disk, a full one, and one that fills up in the
 middle of a write. While the engine runs on it must show exactly what it acknowledged; after it ended, whatever it
@@ -32,7 +32,7 @@ def options(shards: int) -> EngineOptions:
 
 
 def faulty_world(shards: int = 1) -> tuple[World, FaultyFileSystem, FakeDisk]:
-    """A world whose log file lasts, so that a commit is a write and, where somebody waits for it, a sync."""
+    """A world whose log file lasts, so that a commit is a write and, for waiting callers, a sync."""
     fs = FaultyFileSystem(disk := FakeDisk())
     world = World(fs, msgspec.structs.replace(options(shards), wal_file_bytes=1 << 16))
     world.start()
@@ -119,7 +119,7 @@ def test_a_failed_commit_fails_its_whole_group_and_publishes_nothing(operation: 
     for name in ("one", "two", "three"):
         assert_refused(world, name)
 
-    # All of it was taken back from the log: what was told to have failed does not turn up after a restart.
+    # All of it was rolled back from the log: operations reported as failed do not appear after a restart.
     after = World(disk.crash(Survival.EVERYTHING), world.options, world.clock)
     after.start()
     assert dump(after.engine) == before
@@ -186,14 +186,14 @@ def test_a_sync_that_met_a_shortage_is_done_again_with_all_it_should_have_writte
     assert isinstance(world.append("sure", 1), AppendResult)
     failed = fs.plan.call
     assert failed is not None and fs.trace[failed - 1][0] == "sync"
-    # Not the sync alone: what it could not write may count as clean by now.
+    # Not the sync alone: pages that it could not write may count as clean by now.
     assert [operation for operation, _ in fs.trace[failed:]] == ["write", "sync"]
     assert not world.poisoned
 
 
 @pytest.mark.parametrize("earlier", ["fsync", "disk"])
 def test_append_whose_sync_finds_the_disk_full_is_refused_and_taken_back(earlier: str) -> None:
-    """A file system may find out only at the sync that it has no room. Nobody waits until there is some."""
+    """A file system may find out only at the sync that it has no room. The append does not wait for space."""
     world, fs, disk = faulty_world()
     world.append("sure", 2, durability="fsync")
     world.append("quick", 1)
@@ -317,7 +317,7 @@ def test_a_checkpoint_that_failed_loses_nothing_and_the_next_one_succeeds(fault:
         after = World(disk.crash(Survival.NOTHING), world.options, world.clock)
         after.start(restarted=True)
         found = dump(after.engine)
-        # Of class disk, what nobody had been given yet is told as what may be lost.
+        # Of class disk, records without an answer are reported as possibly lost.
         assert (found["sure"], found["quick"].live) == (before["sure"], before["quick"].live)
     assert ahead > 20
 

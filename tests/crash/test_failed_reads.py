@@ -74,7 +74,7 @@ class Life:
 
 
 def reads(options: EngineOptions) -> Iterator[tuple[int, str, str]]:
-    """Every read of a life: its number among all calls, what it is and of which file."""
+    """Every read of a life: its number among all calls, its kind and its file."""
     disk, _ = build()
     life = Life(disk, options, None)
     life.run()
@@ -164,7 +164,7 @@ def test_failed_read_of_an_index_file_or_manifest_leaves_searches_complete_and_r
         failed = searched.reader.failed > 0
         if failed:
             paths[searched.reader.trace[number - 1][1].rpartition(".")[2]] += 1
-        # An index file that could not be read is left alone; what is not known is looked for again.
+        # An unreadable index file is left alone; unknown answers are searched again.
         searched.fail(None)
         world.clock.advance(2_000)
         assert {name: searched.answers(name) for name in expected} == expected, number

@@ -75,7 +75,7 @@ def test_a_second_server_exits_with_3_and_states_why(tmp_path: Path) -> None:
 
 
 def test_a_process_that_was_killed_owns_nothing(tmp_path: Path) -> None:
-    """The kernel lets go of the lock with the process, so nobody has to remove a stale file by hand."""
+    """The kernel releases the lock with the process, so a stale file needs no manual removal."""
     with subprocess.Popen(
         [sys.executable, "-c", OPEN_AND_WAIT, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as owner:

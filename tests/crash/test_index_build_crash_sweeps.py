@@ -279,7 +279,7 @@ def sweep_room(first: int, step: int, lasting: bool) -> None:
             run_all(faulty, clock, 11)
         except (ShortError, OSError):
             failed += 1
-        # Nobody can wait for the next run where appends need the room.
+        # Appends that need the room cannot wait for the next run.
         check_nothing_is_left_over(disk, call)
         check(disk)
         opened = World(disk, clock)
@@ -294,7 +294,7 @@ def sweep_room(first: int, step: int, lasting: bool) -> None:
 
 
 class Haunted(InlineExecutor):
-    """Behind every task comes another attempt at it that nobody waits for, and that does not get far."""
+    """Behind every task comes another attempt at it without a waiting caller, and it does not get far."""
 
     def __init__(self, fs: FileSystem) -> None:
         super().__init__(fs)

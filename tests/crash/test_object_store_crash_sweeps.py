@@ -1,8 +1,8 @@
 """A segment on its way into an object store, or changed or removed there, is never without a complete copy.
 
 The store is a folder of the disk that crashes, so the process stops, or a call fails, at every step of every call to it
-as well as between them: before an upload, in the middle of it, after it and before anybody heard of it. The local cache
-is on the same disk. Every stop is followed by starts after which all promises are checked.
+as well as between them: before an upload, in the middle of it, after it and before its answer. The local cache is on
+the same disk. Every stop is followed by starts after which all promises are checked.
 """
 
 import contextlib
@@ -37,7 +37,8 @@ SHOWN = 12
 
 
 def flipping(world: World) -> None:
-    """Segments in the store lose some records, which their objects are told; then one its last, and one its topic."""
+    """Segments in the store lose some records, and their objects are updated; then one loses its last, and one its
+    topic."""
     world.start()
     for tag in ("a", "b", "a", "b"):
         world.append("sure", 3, tag="c", durability="fsync")
@@ -127,7 +128,7 @@ def fails_from(number: int, lasting: bool) -> Flaky:
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "for good"])
 @each_scenario
 def test_object_store_outage_at_every_call_is_retried(scenario: Scenario, lasting: bool) -> None:
-    """Reading ones, too. When the store is back, everything acknowledged is there, and nothing is told as lost."""
+    """Reading ones, too. When the store is back, everything acknowledged is there, and nothing is reported as lost."""
     counting = fails_from(0, False)
     world = World(FakeDisk(), OPTIONS)
     world.files = counting.files

@@ -1,4 +1,4 @@
-"""Whatever call the machine stops at, or fails at: a job is in one place, what was promised of it holds, none is lost.
+"""The machine stops, or fails, at every call: a job is in one place, its promises hold, none is lost.
 
 Each test stops one life of a queue after every one of its file-system calls, and lets every stop end in every way. In
 the start that follows each job is looked for everywhere; then it is started twice more, and everything is claimed.

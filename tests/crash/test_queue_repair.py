@@ -59,7 +59,7 @@ def build(shards: int, snapshot: bool) -> FakeDisk:
 
 
 def places(disk: FakeDisk, seed: int) -> list[tuple[str, int]]:
-    """One byte in so many of everything that counts; what may be taken for a torn tail is left out."""
+    """One byte in so many of every file that counts, without the bytes that may be taken for a torn tail."""
     rng, found = Random(seed), []
     for path in files(disk):
         data = content(disk, path)

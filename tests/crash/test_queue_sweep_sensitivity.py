@@ -34,7 +34,7 @@ def a_missing_departure_is_not_made_up_for(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_departure_does_not_wait_for_its_arrival(patch: pytest.MonkeyPatch) -> None:
-    """Both frames are sent on their way at once, and nobody syncs the first before the second."""
+    """Both frames are submitted at once, and no sync separates the first from the second."""
     whole = Mover._begin
 
     def begin(self: Mover, move: Any, finished: Any) -> None:

@@ -2,8 +2,8 @@
 ended.
 
 Streams come, are described, closed, forked and deleted while the registry is written, and the disk stops before each
-call in turn. After the next start everything that happened is told: to somebody who reads the registry from its start,
-and to somebody who goes on from where it was before the crash, with all that it had seen then.
+call in turn. After the next start everything that happened is reported: to a follower that reads the registry from its
+start, and to one that continues from its place before the crash, with everything that it had seen then.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from topics.streams.system_streams.registry_stream import LifecycleLog
 
 
 def look(player: Player) -> None:
-    """Somebody who follows the registry sees what is new."""
+    """A follower of the registry sees new entries."""
     seen = seen_by(player)
     last = seen[-1]["seq"] if seen else 0
     seen += [one for one in entries(player.streams) if one["seq"] > last]

@@ -1,8 +1,8 @@
-"""Damage anywhere is found and mended, and a caller that reads afterwards gets every record or is told that it is lost.
+"""Damage anywhere is found and repaired, and a caller that reads afterwards gets every record or its loss reported.
 
 A folder with a bit of everything is damaged in one place. Then verify must find it, repair must mend it, verify must be
 content, an engine must start, and every record that can no longer be read must lie in a range that the repair reported
-and that readers are told as lost, while every other record is what it was, byte by byte.
+and that readers receive as lost, while every other record is unchanged, byte by byte.
 
 These bytes are covered by no checksum, and damage to them goes unnoticed because it changes nothing:
 
@@ -212,7 +212,7 @@ def test_files_removed_cut_or_overwritten(seed: int) -> None:
         damage(disk)
         found = look(disk)
         if found.sound:
-            # A file that nobody needs, or only the unused rest of one.
+            # An unreferenced file, or only the unused rest of one.
             check_harmless(disk)
         else:
             check(disk, mend(disk), may_bring_back=kind_of(path) != "topics")

@@ -203,7 +203,7 @@ def test_group_commits(shards: int) -> None:
 
 
 def working(world: RouterWorld) -> None:
-    """Jobs that a router brings are acknowledged; those given up are moved, and forwarded from there."""
+    """Jobs that a router brings are acknowledged; jobs that were given up are moved, and forwarded from there."""
     world.start()
     world.put("jobs", type="queue", durability="fsync", max_deliveries=1, dead_letter="dead", lease_ms=1000)
     world.route("a", "jobs")

@@ -1,7 +1,7 @@
 """A real process with routers, killed with SIGKILL again and again, against an oracle of what its readers saw.
 
-A killed process leaves the page cache to the kernel: every copy that anybody saw must be there, with the same seq, and
-once; and what a source holds must have arrived when the routers have gone on.
+A killed process leaves the page cache to the kernel: every copy that a reader saw must be there, with the same seq, and
+once; and every record of a source must have arrived when the routers have gone on.
 """
 
 import os
@@ -91,7 +91,7 @@ def check(folder: Path, oracle: Oracle) -> None:
             found = read_all(engine, name)
             floor = oracle.deleted_below if name == "b" else 0
             for seq, value in seen.items():
-                # A delete that was not answered any more may have gone further than the last one that was.
+                # A delete without an answer may have gone further than the last answered one.
                 assert found.get(seq, value) == value, (name, seq, value, found[seq])
                 assert seq in found or name == "b", (name, seq, value)
             assert not [seq for seq in found if seq < floor], f"deleted records of {name} are back"

@@ -1,8 +1,8 @@
 """A seq never identifies two different records for a reader: not after any crash, nor behind a router.
 
-`tests.crash.promises` looks at what was acknowledged. This looks through the eyes of a reader, who remembers whatever
-was published: batches up to many times what a topic reserves, into topics that were made by a request and by an append,
-alone and in groups, and copies of them.
+`tests.crash.promises` looks at what was acknowledged. This test takes the view of a reader, who remembers every
+published record: batches up to many times the size that a topic reserves, into topics that were created by a request
+and by an append, alone and in groups, and copies of them.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ ONCE = (Durability.DISK, Durability.FSYNC)
 """The classes of topics that give a seq out once."""
 
 Seen = dict[tuple[str, int, int], object]
-"""By name, epoch and seq, what a record is."""
+"""The records by name, epoch and seq."""
 
 
 class Reader:

@@ -106,7 +106,7 @@ def test_a_lost_append_is_reported_with_its_seq_and_its_neighbours_are_there() -
 
 @pytest.mark.parametrize("step", [7])
 def test_no_flipped_byte_loses_anything_in_silence(step: int) -> None:
-    """Whatever byte of the log is wrong: it is found, it can be mended, and what is missing after that is told."""
+    """Any wrong byte of the log is found and can be repaired, and records that are missing after that are reported."""
     whole = build()
     (path,) = {path for path, _ in frames(whole)}
     # Behind it there is nothing that could prove that the last frame was ever whole.

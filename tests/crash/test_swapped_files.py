@@ -61,7 +61,8 @@ def pairs(disk: FakeDisk, ending: str) -> Iterator[tuple[str, str]]:
 
 
 def assert_never_served(disk: FakeDisk, written: dict[int, dict[int, str]], live: dict[int, set[int]]) -> bool:
-    """Starts an engine: whether it starts. Whatever it serves is the topic's own, and whatever it does not is told."""
+    """Starts an engine: whether it starts. Every served record belongs to the topic, and every missing one is
+    reported."""
     try:
         engine = Engine.recover(disk, OPTIONS, ManualClock(), SeededEntropy(2), boot_id=BOOT)
     except DamageError as error:

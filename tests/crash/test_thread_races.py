@@ -1,8 +1,8 @@
 """The same promises with the log's threads at work, where commits, checkpoints and answers truly overlap.
 
-The fake disk may be copied at any moment, which is a power cut that nobody notices: everything acknowledged before the
-copy was made must be found in it, whatever the threads were doing. Nothing here depends on how long anything takes; the
-timeouts turn a lost answer into a failure.
+The fake disk may be copied at any moment, which is a power cut that the server does not notice: everything acknowledged
+before the copy was made must be found in it, whatever the threads were doing. Nothing here depends on how long anything
+takes; the timeouts turn a lost answer into a failure.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Client:
         self.appended: list[tuple[str, int, list[object], Durability]] = []
         self.deleted: list[tuple[str, int]] = []
         self.deleting: list[tuple[str, int]] = []
-        """Also those that were not answered yet."""
+        """Also unanswered ones."""
 
     async def append(self, name: str, values: list[object], key: str | None = None) -> AppendResult | TopicsError:
         future: asyncio.Future[AppendResult | TopicsError] = asyncio.get_running_loop().create_future()

@@ -28,7 +28,7 @@ Step = tuple[int, int]
 
 
 def live_and_die(folder: Path, run: int, last: int) -> set[Step]:
-    """Runs the child and kills it after so many commits; what it was told."""
+    """Runs the child and kills it after so many commits; returns its answers."""
     command = [sys.executable, child_program.__file__, str(folder), str(run)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)

@@ -1,4 +1,4 @@
-"""Backups that were cut short: the next one resumes them, and a prune removes what nobody finishes."""
+"""Backups that were cut short: the next one resumes them, and a prune removes unfinished ones."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,5 @@
-"""Sectors that the disk cannot read, one at a time, in every file: what is served goes on, what is lost is told.
+"""Sectors that the disk cannot read, one at a time, in every file: readable records are served, and unreadable ones are
+reported.
 
 A sector that fails while the engine runs costs the records in it and nothing else. A sector that fails before a start
 stops the start where the log or a snapshot is in it, and a repair restores the folder with every loss reported.
@@ -117,7 +118,7 @@ def sectors(disk: FakeDisk) -> list[tuple[str, int]]:
 
 
 def read_around(engine: Engine, name: str) -> tuple[list[int], set[int]]:
-    """The seqs that are served, and those that are told to be corrupt."""
+    """The served seqs, and the seqs that are reported as corrupt."""
     served: list[int] = []
     lost: set[int] = set()
     cursor, head = 0, engine.info(name).head_seq

@@ -1,8 +1,8 @@
 """An engine with transactions on a fake disk, and what it may never take back.
 
-It is a world of topics as `tests.crash.router_world` has it: what was published stays, or its loss is told. Besides, of
-everything that was staged for a sequence of an id, one attempt is there as a whole, or none; an attempt whose commit
-was answered is there, whatever the machine did; and one whose commit nobody asked for is not.
+It is a world of topics as `tests.crash.router_world` has it: published records stay, or their loss is reported.
+Besides, of everything that was staged for a sequence of an id, one attempt is there as a whole, or none; an attempt
+whose commit was answered is there in every case; and one without a requested commit is not.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ Place = tuple[str, int]
 class Attempt:
     name: str
     values: dict[str, list[object]] = field(default_factory=dict)
-    """By topic, those whose staging was answered."""
+    """By topic, the values whose staging was answered."""
     asked: bool = False
     acked: bool = False
 
@@ -134,7 +134,7 @@ class TransactionWorld(RouterWorld):
                     continue
                 self.begin(name, sequence)
                 if not self.engine.transactions.table.open.get(name):
-                    continue  # The commit is there, although nobody was told.
+                    continue  # The commit is there, although its client got no answer.
                 for topic, count in topics.items():
                     self.stage(name, sequence, topic, count)
                 self.commit(name, sequence)

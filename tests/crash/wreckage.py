@@ -124,7 +124,7 @@ def fill(disk: FakeDisk) -> dict[int, dict[int, str]]:
 
 
 def settled(disk: FakeDisk) -> FakeDisk:
-    """The same files on a disk where everything is durable: what is tested is damage, not what a power cut takes."""
+    """The same files on a disk where everything is durable: the test is about damage, not about power cuts."""
     copy = FakeDisk()
     for path in files(disk):
         folder = path.rsplit("/", 1)[0]

@@ -76,7 +76,7 @@ def _instead_of_giving(wrong: Callable[..., None]) -> None:
 
 
 def leak() -> None:
-    """One subscription that is over stays among those of its feed."""
+    """One closed subscription stays among the subscriptions of its feed."""
     remove, is_due = Feed.remove, Once(after=50)
 
     def removing(feed: Feed, subscription: Subscription) -> None:

@@ -29,8 +29,8 @@ def wait_until_ready(url: str, key: str = "") -> None:
 
 
 class LiveServer:
-    """`topics serve` on a folder, or another program that does the same. In the `with` block it is ready until
-    somebody stops it, and leaving the block ends whatever still runs.
+    """`topics serve` on a folder, or another program that does the same. In the `with` block it is ready until a test
+    stops it, and leaving the block ends everything that still runs.
     """
 
     def __init__(self, folder: Path, program: Sequence[str] = _SERVE, **settings: str) -> None:
@@ -70,7 +70,7 @@ class LiveServer:
         give_up = time.monotonic() + _PATIENCE_S
         while not port_file.exists():
             if self._process.poll() is not None or time.monotonic() > give_up:
-                self.kill()  # Nobody else will: the `with` block was never entered.
+                self.kill()  # No other code will: the `with` block was never entered.
                 raise AssertionError(f"the server did not start:\n{self.log()}")
             time.sleep(0.01)
         self._port = port_file.read_text().rpartition(":")[2]
@@ -78,7 +78,7 @@ class LiveServer:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Lets it do nothing meanwhile: what is sent within the block comes to it in one moment."""
+        """Blocks its loop meanwhile: requests sent within the block arrive in one moment."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:

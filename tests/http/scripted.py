@@ -1,4 +1,4 @@
-"""A server on loopback that does what it is told: it answers, dies, drips, lies and resets."""
+"""A scripted server on loopback: it answers, dies, drips, sends wrong lengths and resets."""
 
 import contextlib
 import re
@@ -85,7 +85,7 @@ class ScriptedServer:
         if self._acts:
             self._spawn(self._accept)
         else:
-            # At once, so that nobody gets as far as the system's queue.
+            # At once, so that no connection reaches the system's queue.
             self._listener.close()
         return self
 

@@ -1,4 +1,4 @@
-"""A stream whose every answer is known: what a plain filter over the entries that were acknowledged gives."""
+"""A stream whose every answer is known: the result of a plain filter over the acknowledged entries."""
 
 import json
 from collections.abc import Callable

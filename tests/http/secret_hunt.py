@@ -1,4 +1,4 @@
-"""`topics serve` that looks for secrets in its own memory when it is told to, and writes down where it found one.
+"""`topics serve` that searches its memory for secrets on request, and writes down where it found one.
 
 The secrets to look for are given backwards, so that looking for them makes none.
 """

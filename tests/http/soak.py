@@ -215,7 +215,7 @@ class StreamReader(Reader):
                 return False
             case "error":
                 if data["code"] == 429:
-                    # Only advice: what is late still comes.
+                    # Only advice: late requests still come.
                     self.world.happened["paced"] += 1
                     return True
                 assert data["code"] == 408, data

@@ -38,7 +38,7 @@ def wait_for_backup(client: httpx.Client, number: int) -> dict[str, object]:
 
 
 class Writers:
-    """Clients that write by both protocols until they are stopped; `acked` is what they were told is there."""
+    """Clients that write by both protocols until they are stopped; `acked` has the acknowledged values."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -281,7 +281,7 @@ def test_a_lost_machine_costs_what_was_not_shipped_yet(tmp_path: Path) -> None:
 
 
 def test_a_place_is_sound_where_the_log_of_pruned_backups_is_gone(tmp_path: Path) -> None:
-    """Nothing is logged behind the newest backup, so that what was shipped last is of one that goes."""
+    """Nothing is logged behind the newest backup, so the last shipped log belongs to a backup that is pruned."""
     place = tmp_path / "place"
     (tmp_path / "one").mkdir()
     with (

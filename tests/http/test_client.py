@@ -477,7 +477,7 @@ def test_an_async_follower_goes_on_from_a_stored_cursor_after_a_restart(tmp_path
 
 
 def test_appends_across_kills_are_there_exactly_once(tmp_path: Path) -> None:
-    """The writer never learns of the kills: what it was told is appended is there, once, in its order."""
+    """The writer never learns of the kills: acknowledged appends are there, once, in order."""
     stop = threading.Event()
     acknowledged: list[int] = []
 

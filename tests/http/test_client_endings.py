@@ -68,7 +68,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 def drain(sock: socket.socket) -> int:
-    """Reads what is there. At the end of the connection, or after a reset, that is nothing."""
+    """Reads the available bytes. At the end of the connection, or after a reset, that is nothing."""
     try:
         return len(sock.recv(1 << 20))
     except (BlockingIOError, ConnectionResetError):

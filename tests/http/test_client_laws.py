@@ -357,7 +357,7 @@ def test_a_watcher_goes_on_behind_the_last_whole_event(kind: str) -> None:
     gone = event("topic-deleted", "x9", topic="a", head_seq=3, reason="deleted")
 
     def resumed(end: bytes) -> Act:
-        """Gives the event behind the one that arrived last, and then breaks, or ends."""
+        """Yields the event after the last one that arrived, and then breaks, or ends."""
 
         def act(peer: Peer) -> None:
             asked = peer.ask()
@@ -437,7 +437,7 @@ def test_a_socket_that_is_closed_while_it_connects_stays_closed(kind: str) -> No
         accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
         head = "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
         peer.sock.sendall(f"{head}sec-websocket-accept: {accept}\r\n\r\n".encode())
-        # Until the other end leaves: nobody who is closed keeps a connection.
+        # Until the other end leaves: a closed client keeps no connection.
         while peer.sock.recv(65536):
             pass
         left.set()

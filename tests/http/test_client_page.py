@@ -26,7 +26,7 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             for number, example in enumerate(examples, 1):
                 exec(compile(example, f"example {number} of docs/client.md", "exec"), names)
         finally:
-            # The last example closes it; one that fails before must not leave its connections behind.
+            # The last example closes it; an example that fails before must not leave its connections open.
             names["client"].close()
 
 

@@ -408,7 +408,7 @@ def test_ctrl_c_ends_a_worker_as_a_stop_does(live: LiveServer, client: Client) -
         child.kill()
         child.wait()
     assert (child.returncode, out, complaints) == (0, "done\nafter\n", "")
-    # The one that was begun is done and acknowledged, the other is free.
+    # The job in progress is done and acknowledged, the other is free.
     assert left(client) == 1
     assert client.list_leases("jobs").leases == []
 

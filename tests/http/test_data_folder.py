@@ -1,4 +1,4 @@
-"""A data folder that vanishes under a running server, and one that no server can start on."""
+"""A data folder that vanishes under a running server, and a folder that no server can start on."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Many followers for a long time: everyone sees every record of its topics once and in order, or is told of the gap.
+"""Many followers for a long time: each sees every record of its topics once and in order, or receives the gap.
 
 A thousand event streams and two hundred WebSockets follow fifty topics. They come and go, some read slowly or not at
 all for a while, some topics keep only their newest records, and some are deleted and made anew. See `soak` for how each

@@ -104,7 +104,7 @@ def test_large_bodies_pass_and_too_large_ones_do_not(behind: Behind) -> None:
 
 
 def test_the_server_knows_who_asks_and_by_which_name(behind: Behind) -> None:
-    """A client that claims to be another one is not believed: what counts is what the proxy added."""
+    """A forged client address is ignored: only the address that the proxy added counts."""
     append(behind.api, "who", 1)
     behind.api.post("/v0/topics/who/diff", json={}, headers={"x-forwarded-for": "203.0.113.9"}).raise_for_status()
     lines = [json.loads(line) for line in behind.live.log().splitlines() if '"answered"' in line]

@@ -1,4 +1,5 @@
-"""A server on a block device that fails: a read that meets the bad sectors is told the range, and nothing else notices.
+"""A server on a block device that fails: a read that meets the bad sectors receives the lost range, and other requests
+are unaffected.
 
 The device is a loop device whose backing file is cut behind the server's back: the kernel then answers EIO, as it does
 for a sector that a disk cannot read. Needs root and loop devices; skipped elsewhere.
@@ -75,7 +76,7 @@ def append(client: httpx.Client, topic: str) -> None:
 
 
 def read_all(client: httpx.Client, topic: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """The numbers of the records that are served, and the ranges that are told as corrupt."""
+    """The numbers of the records that are served, and the ranges that are reported as corrupt."""
     served: list[int] = []
     lost: list[tuple[int, int]] = []
     cursor = 0

@@ -1,6 +1,6 @@
 """Every way of writing that clients have, as data, and a server in whose way a test can put something.
 
-The names and the obstacles are those of `tests.unit.engine.write_paths`; what is called goes over the wire.
+The names and the obstacles come from `tests.unit.engine.write_paths`; the calls go over the wire.
 """
 
 import json
@@ -331,7 +331,7 @@ def _delayed_job(site: Site) -> None:
 
 
 def _counters(site: Site) -> dict[str, int]:
-    """The counters of the queue, also of one that nothing but the engine can reach."""
+    """The counters of the queue, also of a queue that only the engine can reach."""
     topic = site.find(JOBS)
     queue = find_queue(topic) if topic is not None else None
     if queue is None:
@@ -350,7 +350,7 @@ def _dying(site: Site) -> None:
 
 
 def _bury(site: Site) -> Answer:
-    """Nobody is told why a job stays; the claim itself is answered."""
+    """The reason why a job stays is in no answer; the claim itself is answered."""
     status, code = _job(site, "claim")
     if code:
         return status, code

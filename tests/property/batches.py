@@ -120,7 +120,7 @@ selectors = st.one_of(
 
 patches = st.builds(
     TopicConfigPatch,
-    # Mostly without limits: what is evicted at once is never seen in a segment, flagged or moved.
+    # Mostly without limits: records evicted at once are never in a segment, flagged or moved.
     cap_records=st.sampled_from([0, 0, 0, 1, 5, 9, 20]),
     cap_bytes=st.just(0) | st.just(0) | st.integers(1, 1500),
     ttl_ms=st.sampled_from([0, 0, 0, 0, 1, 100, 1000, 5000]),

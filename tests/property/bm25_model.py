@@ -1,4 +1,4 @@
-"""BM25 over whole entries, written down plainly: what a ranked search must give, whatever its parts are.
+"""A plain BM25 over whole entries: the expected result of a ranked search, whatever its parts are.
 
 It walks the tree of a query and counts in a list of entries. It knows nothing of terms, statistics, columns or parts.
 """

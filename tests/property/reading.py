@@ -72,8 +72,8 @@ def _size(records: list[ModelRecord]) -> int:
 
 
 def check_scan(topic: ModelTopic, read: Read, cursor: int, rng: Random) -> None:
-    """Reads from a cursor until it has caught up. Every live record comes once, in order; every loss is told."""
-    # A cursor from another life of the topic is told so, and then gets everything.
+    """Reads from a cursor until it has caught up. Every live record comes once, in order; every loss is reported."""
+    # A cursor from another life of the topic is reported, and then gets everything.
     begin, seen, reported = cursor if cursor <= topic.head else 0, [], []
     for _ in range(topic.head + len(topic.lost) + 2):
         request = ReadRequest(

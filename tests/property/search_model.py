@@ -196,7 +196,7 @@ def _judge_contains(node: Clause, entry: Any, config: SearchConfig) -> float | N
     for name, boost in containing(config):
         values, text = comparable(entry, name, config), node.value.text
         if config.fields[name].kind == "text":
-            # A word that has it; what is not a part of one word is in none.
+            # A word of the values; text that is not part of one word is in none.
             values = [word for value in values for word in unicode_word_v1(value)]
             text = text.lower() if text.isalnum() else "\n"
         elif config.fields[name].normalizer == "lowercase_v1":
@@ -292,7 +292,7 @@ def plain_search(
     config: SearchConfig,
     score_of: Callable[[Node, Any], float | None] | None = None,
 ) -> list[tuple[int, float]]:
-    """Every match with its score, in order. Scores are those of clauses, unless somebody else gives them."""
+    """Every match with its score, in order. Scores are the scores of clauses, unless the caller passes others."""
     give = score_of or (lambda node, entry: judge(node, entry, config))
     met = []
     for number, entry in enumerate(entries):

@@ -1,5 +1,5 @@
-"""Requests to /v1 as nobody should send them: every header and parameter of the protocol, alone and together, with good
-values, borderline ones and nonsense.
+"""Invalid requests to /v1: every header and parameter of the protocol, alone and together, with good values, borderline
+ones and nonsense.
 """
 
 import string
@@ -158,7 +158,7 @@ _TYPED = ("Content-Type", b"text/plain")
 
 
 def query_of(*pairs: tuple[str, str]) -> str:
-    # The placeholder is told apart from what it stands for only as long as nobody escapes it.
+    # The placeholder is distinct from its replacement only as long as it is not escaped.
     return "&".join(f"{name}={value if value == SEEN else quote(value, errors='replace')}" for name, value in pairs)
 
 
@@ -190,8 +190,8 @@ def each_value_alone() -> Iterator[Asked]:
 
 
 def each_part() -> Iterator[Asked]:
-    """Everything that may be said about the entries of a stream, each time to one that may have heard it before; and
-    entries in between."""
+    """Every statement about the entries of a stream, each time to a guest that may have received it before; and entries
+    in between."""
     for number, (part, body) in enumerate((part, body) for part, bodies in PARTS.items() for body in bodies):
         for name in NAMES:
             path = f"/v1/stream/{{}}/{name}"

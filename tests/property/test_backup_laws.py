@@ -97,8 +97,8 @@ def keep_the_law(rng: random.Random, prepare: Callable[[Engine], None], do: Doin
     states: dict[int, State] = {}
     """The state at the end of each millisecond, from the first backup on."""
     unreachable: dict[int, State] = {}
-    """Moments between a start and the first backup behind it: what recovery decides is in no frame. There the state is
-    the last one of the run that the backup before is of.
+    """Moments between a start and the first backup behind it: the decisions of recovery are in no frame. There the
+    state is the last one of the run that the backup before is of.
     """
     last_of_run: State | None = None
     at_place: State | None = None

@@ -61,7 +61,7 @@ def options(shards: int, awake: int = 10_000) -> EngineOptions:
 
 
 class PatientRunner:
-    """Lets jobs wait until somebody runs them, so that segments are read while they wait to be written."""
+    """Lets jobs wait until a test runs them, so that segments are read while they wait to be written."""
 
     def __init__(self, patient: bool = False) -> None:
         self.patient = patient
@@ -305,7 +305,7 @@ class EngineLaws(RuleBasedStateMachine):
         topic.expire(self.engine.core.wall())
         check_read(topic, request, self.engine.read_now(name, request))
 
-    # Time and upkeep: nothing here may change what anybody sees.
+    # Time and upkeep: nothing here may change the visible records.
 
     @rule(ms=st.sampled_from([1, 99, 100, 101, 499, 500, 501, 1500, 6000, 119_999]))
     def advance(self, ms: int) -> None:
@@ -313,7 +313,7 @@ class EngineLaws(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([-86_400_000, -1_000, -1, 1, 700, 3_600_000]))
     def set_clock(self, ms: int) -> None:
-        """Somebody sets the machine's clock; the model knows of no other."""
+        """An operator sets the machine's clock; the model has no other."""
         self.clock.jump(max(ms, EPOCH_MS - self.clock.now_ms()))
 
     @rule(full=st.booleans())

@@ -87,7 +87,7 @@ class Life:
         self.streams = self.opened()
 
     def do_undo(self) -> None:
-        """A delete that somebody saw and that the next start knows nothing of, unless it was synced."""
+        """A visible delete that the next start does not know, unless it was synced."""
         self.do_checkpoint()
         self.do_key()
         for _ in range(3):

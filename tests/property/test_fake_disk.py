@@ -126,7 +126,7 @@ class TwoDisks(RuleBasedStateMachine):
 
     @rule()
     def clone(self) -> None:
-        """A copy is as good as the original, but nobody has its files open."""
+        """A copy is as good as the original, but its files are not open."""
         copy = self.fake.clone()
         assert _tree(copy) == _tree(self.fake)
         assert _tree(copy.crash(Survival.EVERYTHING)) == _tree(self.fake)

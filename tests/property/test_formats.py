@@ -1,4 +1,4 @@
-"""Whatever is written can be read back, and whatever is read that nobody wrote is refused in the documented way.
+"""Written bytes can be read back, and bytes that were never written are refused in the documented way.
 
 Hostile input comes in three kinds: bytes that were never anything, bytes that were valid until one of them changed, and
 bytes whose checksum is right although their content is not valid. None may raise anything but what the reader of a file
@@ -315,7 +315,7 @@ def test_a_snapshot_file_is_read_whole_or_not_at_all(states: list[TopicState], d
     file = disk.open(layout.snapshot(7), write=True)
     valid = file.read_at(0, size)
     mutated = data.draw(mutations(valid))
-    # Bytes behind the end are nobody's business.
+    # Bytes behind the end are ignored.
     assume(not mutated.startswith(valid))
     file.truncate(0)
     file.write_at(0, mutated)

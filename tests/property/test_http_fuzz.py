@@ -63,7 +63,7 @@ def requests(draw: st.DrawFn) -> Asked:
 
 
 places = st.lists(st.integers(0, 40_000), max_size=12)
-# Pieces of requests, whole ones and nonsense: what a mutation puts in.
+# Pieces of requests, whole ones and nonsense: the insertions of a mutation.
 scraps = st.one_of(
     st.binary(max_size=20),
     st.sampled_from(

@@ -33,7 +33,8 @@ BLOCK_ROWS = 4
 
 
 class Case(NamedTuple):
-    """A registry, entries, where companions begin, which of them are merged, what is removed, and what is asked."""
+    """A registry, entries, the first entries of companions, the merged companions, the removed entries, and the
+    query."""
 
     config: SearchConfig
     values: list[Any]
@@ -81,7 +82,7 @@ def opened(registry: Registry, rows: list[Entry], first: int, last: int) -> Inde
 
 
 def made(case: Case) -> tuple[list[Part], Scan]:
-    """Companions of all entries, and a scan of those that are left of the window."""
+    """Companions of all entries, and a scan of the entries that are left of the window."""
     registry = Registry((Version(b"{}", None, 0),), None, msgspec.json.encode(case.config))
     every = [Entry(number, value, 1, key_of(value)) for number, value in enumerate(case.values)]
     first, last = min(case.window), max(case.window)

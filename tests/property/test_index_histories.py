@@ -1,7 +1,7 @@
 """Random lives of a stream whose sealed entries have companions: real files, made and merged by the pipeline, between
-appends, deletes, evolutions, new descriptions, forks, kills and moves to an object store. Whatever of the stream is in
-merged companions, in single ones, in segments without one or in the tail, here or there, the answers are those of a
-plain filter."""
+appends, deletes, evolutions, new descriptions, forks, kills and moves to an object store. Wherever entries of the
+stream are - in merged companions, in single ones, in segments without one or in the tail, local or remote - the answers
+equal the answers of a plain filter."""
 
 import json
 from functools import partial

@@ -223,7 +223,7 @@ def test_without_the_margin_a_clock_that_runs_ahead_lets_two_servers_acknowledge
     assert search(first_state(), timed_steps(Guards()), both_acknowledge) is None
 
 
-# The takeover, without time: anybody may take the lease at any moment.
+# The takeover, without time: any server may take the lease at any moment.
 
 WRITES = 3
 SLOTS = 4
@@ -262,7 +262,7 @@ class Place(NamedTuple):
     lease: int = 0
     """The writer of the newest record."""
     lineage: int = 0
-    """Whose backups it names."""
+    """The server whose backups it names."""
     slots: tuple[int | None, ...] = (None,) * SLOTS
     """The log of the first primary: the number of an object or a fence."""
     backup: tuple[int, int] = (0, 0)
@@ -377,7 +377,7 @@ def place_steps(rules: Rules) -> Callable[[Place], Iterator[Place]]:
 
 
 def acknowledged_and_lost(state: Place) -> bool:
-    """Whether the newest server that has restored the state lacks a write that anybody before it acknowledged."""
+    """Whether the newest server that has restored the state lacks a write that an earlier server acknowledged."""
     newest = state.third if state.third.phase == "restored" else state.second
     return newest.phase in ("restored", "active") and not state.acked <= newest.has
 

@@ -1,4 +1,4 @@
-"""Laws of live delivery: whatever happens in whatever order, a follower gets every record once, in order, or is told.
+"""Laws of live delivery: for any order of events, a follower gets every record once, in order, or a gap.
 
 The loop's ticks are run by hand, so that every interleaving of appends, deletes, evictions, full connections, new and
 leaving followers and deleted topics can happen, and a failing one can be repeated.

@@ -1,8 +1,8 @@
 """Deletes reported to an archive: all of them, and nothing that it may still hold for others.
 
 Random lives of a topic with few seqs between one kind of end and the next: records deleted in the tail and out of
-segments, one by one and from the front, evicted by a cap, told, confirmed, and found again after a kill. The archive of
-the test looks at a catalog now and then, and takes over what was first told since, as the real one does.
+segments, one by one and from the front, evicted by a cap, reported, confirmed, and found again after a kill. The
+archive of the test looks at a catalog now and then, and takes over what was first told since, as the real one does.
 """
 
 from collections.abc import Iterator
@@ -105,7 +105,7 @@ class Life:
         self.live -= gone
 
     def _really_live(self) -> set[int]:
-        # Not by reading it: what is told depends on the flags, and so must what it is held against.
+        # Not by reading it: the reported ranges depend on the flags, and so must the expected ones.
         found: set[int] = set()
         now = topic(self.engine, "t")
         runs: list[Run] = [*now.segments, *now.tail]

@@ -1,5 +1,5 @@
-"""The scheduler's promises, whatever topics there are and whatever pressure does: nobody is told twice, nobody is
-forgotten, nobody starves, and a topic's watchers hear in the order in which they asked.
+"""The scheduler's promises, for all topics and any pressure: no watcher is called twice, forgotten or starved, and a
+topic's watchers are called in the order in which they asked.
 """
 
 from collections.abc import Callable
@@ -89,7 +89,7 @@ class SchedulerLaws(RuleBasedStateMachine):
     def change(self, number: int, times: int) -> None:
         topic = self.pick(number)
         for _ in range(times):
-            # As `EngineCore.wake` does: nobody waits, nobody is put in line.
+            # As `EngineCore.wake` does: without watchers nothing is queued.
             if topic.waiters:
                 self.scheduler.add(topic)
                 self.owed.update(self.asked[topic])

@@ -1,4 +1,4 @@
-"""Random lives of streams whose schemas change, against the plainest model: what was written, and under which version.
+"""Random lives of streams whose schemas change, against the plainest model: the written values, and their versions.
 
 Entries of version 2 have the member `v2`, and a lens renames that of the version before it. They come over both
 protocols and through a router, forks leave where they like, and between any two steps the process may be killed, a

@@ -173,7 +173,7 @@ def conversions(draw: st.DrawFn, path: str, schema: Any) -> dict[str, Any]:
 
 @st.composite
 def ops_for(draw: st.DrawFn, schema: Any, inside: bool = False) -> dict[str, Any]:
-    """An op about what a schema declares, which may yet be one that cannot be proven."""
+    """An op about a member that a schema declares, which may still be unprovable."""
     members = schema.get("properties", {}) if isinstance(schema, dict) else {}
     name = draw(st.sampled_from(sorted(members) or NAMES))
     member = members.get(name, True)

@@ -393,7 +393,7 @@ def test_a_ranked_search_is_bm25_over_all_live_entries_and_its_pages_join(
     removed: set[int],
     size: int,
 ) -> None:
-    """To the last bit, and whatever the parts are, those that count and those that are searched."""
+    """To the last bit, for any division into counted and searched parts."""
     config, values, node, items = case
     live = [value for number, value in enumerate(values) if number not in removed]
     model = Bm25(live, config)

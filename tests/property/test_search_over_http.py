@@ -1,5 +1,5 @@
-"""Searching with the real server in the loop: what it finds is a plain filter over what was appended, and whatever is
-sent is answered."""
+"""Searching with the real server in the loop: its hits equal a plain filter over the appended entries, and every
+request is answered."""
 
 import itertools
 import json

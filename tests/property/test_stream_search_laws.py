@@ -75,7 +75,7 @@ class Life:
     cache_bytes = 0
 
     def __init__(self, config: SearchConfig, held_bytes: int = 1 << 27) -> None:
-        """`held_bytes` of the stream are in the index; what is older is scanned."""
+        """`held_bytes` of the stream are in the index; older entries are scanned."""
         self.disk, self.clock, self.held_bytes = FakeDisk(), ManualClock(), held_bytes
         self.name, self.forks, self.version, self.count = "s", 0, 1, 0
         self.open()

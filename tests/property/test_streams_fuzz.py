@@ -60,7 +60,7 @@ def check_all_is_there_after_a_kill(server: LiveServer) -> None:
     wait_until_ready(server.url)
     again = _listed(server)
     for name, stream in known.items():
-        # The server writes some itself, for instance that a stream has come to its end; those with an end may have.
+        # The server writes some itself, for instance the end of a stream; streams with an end may have them.
         if is_server_name(name):
             assert int(again[name]["next_offset"]) >= int(stream["next_offset"])
         elif stream["expires_at"] is None:
@@ -162,7 +162,7 @@ def _refusal_complaints(asked: Asked, answer: Answer) -> Iterator[str]:
         yield "a refusal without its shape"
         return
     ours = {**STATUS_BY_CODE, **V1_STATUS_BY_CODE}.get(code) == answer.status
-    # Nobody knows which protocol a request speaks whose head is not even HTTP.
+    # The protocol of a request is unknown when its head is not even HTTP.
     is_unread = message.startswith("this is not a valid HTTP")
     keeps_ours = is_unread or asked.path.startswith(SUBSCRIPTIONS_ROOT) or answer.status not in V1_CODE_BY_STATUS
     if code not in (V1_CODE_BY_STATUS.get(answer.status), "append_timeout") and not (keeps_ours and ours):

@@ -1,7 +1,8 @@
-"""Nobody who did not ask for a sync waits for one: the classes ephemeral, memory and disk, whatever a batch's size.
+"""A writer that did not ask for a sync does not wait for one: the classes ephemeral, memory and disk, for every size of
+batch.
 
-Time moves on each time somebody looks at the clock, so a sync that was waited for shows in `fsync_ms`. The log reports
-the same from its side: how many commits were synced between a write and its answer, or the appearance of its copy.
+Each reading of the clock advances it, so a sync that was waited for shows in `fsync_ms`. The log reports the same from
+its side: how many commits were synced between a write and its answer, or the appearance of its copy.
 """
 
 from collections.abc import Callable
@@ -63,7 +64,7 @@ class Scene:
             # That the topic is there is promised as for every change of topics, so the append that makes it waits.
             self.engine.append(NAME, Batch(records=RECORDS[:1], config=patch), _ignore)
         if copied:
-            # Of a class that makes nobody wait either.
+            # Of a class without waits for syncs as well.
             self.engine.put_topic(SOURCE, TopicConfigPatch(durability=Durability.MEMORY), _ignore)
             self.engine.put_router("router", RouterWish(source=SOURCE, dest=NAME), _ignore)
 

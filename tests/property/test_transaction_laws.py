@@ -184,7 +184,7 @@ class Life:
         self._told(answers, requested)
         assert len(behind) == 1
         self.model.topics[topic].append(value)
-        # Rounds let it in between; what is there, and in which order each wrote, is the same.
+        # Rounds let it in between; the records, and the order of each writer, are the same.
         found = values(self.engine, topic)
         assert sorted(map(str, found)) == sorted(map(str, self.model.topics[topic]))
         assert [one for one in found if one != value] == self.model.topics[topic][:-1]

@@ -1,4 +1,4 @@
-"""The engine's own books: what it keeps count of must be what it would find by counting again."""
+"""The engine's own books: its running totals must equal a new count."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ from topics.queues.queue_state import find_queue
 
 
 def all_topics(engine: Engine) -> list[Topic]:
-    """Every topic there is; those that sleep are woken."""
+    """Every topic of the engine; sleeping ones are woken."""
     for name in list(engine.core.pager.names):
         engine.core.directory.load(name)
     return list(engine.core.topics.values())
@@ -80,7 +80,7 @@ def _check_run(engine: Engine, topic: Topic, run: Run) -> None:
 
 
 def check_no_litter(engine: Engine, fs: FileSystem) -> None:
-    """Right after a checkpoint there is no segment file that nobody names."""
+    """Right after a checkpoint there is no unreferenced segment file."""
     core = engine.core
     named = {
         core.store.path(SegmentKey(topic.id, segment.first_seq, segment.cold))

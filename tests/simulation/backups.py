@@ -18,7 +18,7 @@ PLACE = "place"
 
 
 def check_backups(disk: FakeDisk, clock: ManualClock, story: Story) -> None:
-    """Restores the newest state of each history, and one in the middle of what is there."""
+    """Restores the newest state of each history, and a state in its middle."""
     names = lineages(disk, PLACE) if disk.exists(PLACE) else []
     for name in names:
         place = BackupPlace(disk, PLACE, name)

@@ -30,7 +30,8 @@ class Line(Protocol):
 
 
 class Caller:
-    """A client's way to the server: a connection, another when that is lost, and a trace of what was said."""
+    """A client's way to the server: a connection, another when that is lost, and a trace of the requests and
+    answers."""
 
     def __init__(self, name: str, connect: Callable[[], Line], note: Callable[[str], None]) -> None:
         self.name = name
@@ -153,7 +154,7 @@ async def produce(caller: Caller, stream: StreamTruth, numbers: Callable[[], int
 async def transact(
     caller: Caller, logs: dict[str, LogTruth], truth: TransactionTruth, numbers: Callable[[], int], luck: Random
 ) -> None:
-    """Writes to several topics at once: stages, and commits, once more while nobody answers."""
+    """Writes to several topics at once: stages, and commits, once more while there is no answer."""
     parts = {name: [numbers() for _ in range(luck.choice((1, 3)))] for name in logs}
     truth.made.append(parts)
     for name, values in parts.items():
@@ -278,7 +279,7 @@ async def churn(caller: Caller, name: str, numbers: Callable[[], int], luck: Ran
 
 
 async def write_typed(caller: Caller, stream: TypedTruth, numbers: Callable[[], int], luck: Random) -> None:
-    """Appends entries of the version that the writer knows; one that is too old or too new is refused."""
+    """Appends entries of the version that the writer knows; too old or too new versions are refused."""
     values = [numbers() for _ in range(luck.choice((1, 3, 300)))]
     stream.sending(values)
     body = [{f"v{stream.version}": value, "k": "x"} for value in values]
@@ -297,7 +298,7 @@ async def update_schema(caller: Caller, stream: TypedTruth) -> None:
     if answer.is_success:
         stream.version = max(stream.version, requested)
     elif answer.status == 409:
-        # It was made by a request that nobody answered.
+        # It was created by a request without an answer.
         shown = await caller.ask("GET", f"/v1/stream/{stream.name}/_schema")
         if shown.is_success:
             stream.saw(json.loads(shown.content)["currentVersion"])

@@ -82,7 +82,7 @@ class SimulatedWorkers:
         self._loop, self._luck = loop, luck
 
     def after_a_moment(self, function: Callable[[], None]) -> None:
-        """Sooner or later, but not now; what was asked for first need not be done first."""
+        """Sooner or later, but not now; requests need not be done in their order."""
         self._loop.call_later(self._luck.choice((0, 0, 0, 1, 1, 2, 5, 20)) / 1000, function)
 
     def runner(self, name: str) -> "_Runner":
@@ -95,7 +95,7 @@ class SimulatedWorkers:
         self.after_a_moment(lambda: then(outcome_of(work)))
 
     def hold_back(self, held: bool) -> None:
-        """Nobody is quick enough to be held back."""
+        """Does nothing: writers of a simulation are slow enough."""
 
     def close(self) -> None:
         """There are no threads."""
@@ -121,10 +121,10 @@ class _Committer:
     def __init__(self, shard: Shard, workers: SimulatedWorkers, loop: SimulatedLoop, sync_s: float) -> None:
         self._shard, self._workers, self._loop, self._sync_s = shard, workers, loop, sync_s
         self._work: list[list[Submission] | Request] = []
-        """In the order in which it was asked for: what comes behind a rotation belongs into the next file."""
+        """In the order of the requests: writes behind a rotation belong to the next file."""
         self._due = self._closed = False
         self.outstanding = 0
-        # Always several, so that records are read together: what comes alone is read alone in many other tests.
+        # Always several, so that records are read together: many other tests read single records.
         self.company = COMPANY
         loop.call_later(sync_s, self._sync)
 
@@ -141,7 +141,7 @@ class _Committer:
         self.expect()
 
     def write_now(self) -> None:
-        """Nobody may count on it."""
+        """No caller may depend on it."""
 
     def rotate(self, rotation: Rotation) -> None:
         self._ask(rotation)

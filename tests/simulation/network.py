@@ -13,7 +13,7 @@ _HIGH_BYTES = 64 * 1024
 
 
 class Lost(Exception):
-    """The connection ended before the answer did: nobody knows what became of the request."""
+    """The connection ended before the answer did: the outcome of the request is unknown."""
 
 
 class ServerTransport(asyncio.Transport):

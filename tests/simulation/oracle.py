@@ -178,7 +178,7 @@ class TransactionTruth:
 
 @dataclass
 class StreamTruth:
-    """A stream that one producer writes to: what it repeats until it is answered is there once, in its order."""
+    """A stream that one producer writes to: each entry repeated until its answer is there once, in order."""
 
     name: str
     acked: list[int] = field(default_factory=list)

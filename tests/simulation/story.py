@@ -32,7 +32,7 @@ class Story:
         self.changes = changes.ChangeTruth()
 
     def number(self) -> int:
-        """A value that nobody sent yet."""
+        """A value that was never sent before."""
         return next(self._numbers)
 
     def restarted(self, end: End, lacked: bool = False) -> None:
@@ -61,7 +61,7 @@ class Story:
             await clients.update_schema(caller, self.typed)
 
     async def check(self, caller: Caller, luck: Random) -> None:
-        """Looks at everything, while nobody changes anything."""
+        """Checks everything, while no client changes anything."""
         found: dict[str, set[int]] = {}
         for log in (*self.logs, *self.quiet):
             scan = await clients.scan(caller, log.name, luck)

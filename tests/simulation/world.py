@@ -110,8 +110,8 @@ class World:
         self._crash(end, luck, faults, settings.disk_reserve_seqs)
 
     def _crash(self, end: End, luck: Random, faults: FaultyFileSystem | None, reserve: int) -> None:
-        """Returns the disk that the next server finds. A disk that failed may have dropped what it was given, and
-        nobody can know. A temporary shortage loses nothing."""
+        """Returns the disk that the next server finds. A disk that failed may have dropped its unsynced data, and the
+        server cannot know. A temporary shortage loses nothing."""
         survival = luck.choice(_LOST_BY_POWER) if end is End.POWER_CUT else Survival.EVERYTHING
         self.disk = self.disk.crash(survival, seed=luck.randrange(1 << 32))
         if end is End.POWER_CUT:
@@ -151,7 +151,7 @@ class World:
         life.add_done_callback(lambda _: loop.stop())
         loop.run_forever()
         for task in asyncio.all_tasks(loop):
-            # Nobody will ever go on with it: that is what a kill is.
+            # It will never continue: that is the meaning of a kill.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         if life.done() and (error := life.exception()) is not None:
             raise error
@@ -175,7 +175,7 @@ class World:
             self.clock.jump(luck.choice((-600_000, -1, 700, 3_600_000)))
             await asyncio.sleep(0.2)
         if self._full and luck.random() < 0.6:
-            # Somebody makes room, and the server is to notice.
+            # An operator makes room, and the server must notice.
             self.disk.capacity_bytes = luck.choice((None, self.disk.used_bytes + 300_000))
             await asyncio.sleep(2.5)
         look_at(crowd)

@@ -1,4 +1,4 @@
-"""A stream with a schema that has a column of each kind, and what is to be seen of it in columns."""
+"""A stream with a schema that has a column of each kind, and its expected content in columns."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ IN_COLUMNS = [_row(n) for n in range(52)]
 """The entries by the current version: _seq, id, total, paid, at, _rest."""
 
 LATER = _row(52)
-"""The one that comes with the next version."""
+"""The entry that comes with the next version."""
 
 
 def describe(url: str, stream: str) -> None:

@@ -1,4 +1,4 @@
-"""Spark with the runtime of Iceberg, which comes from Maven: a reader of the archive's table that nobody here wrote."""
+"""Spark with the runtime of Iceberg, which comes from Maven: an independent reader of the archive's table."""
 
 import json
 import re

@@ -62,7 +62,7 @@ class Planted:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended, also where nobody has asked how."""
+    """Whether a process has ended, also when its exit status was not read."""
     try:
         return ") Z " in Path(f"/proc/{pid}/stat").read_text()
     except OSError:

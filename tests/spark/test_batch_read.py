@@ -1,4 +1,4 @@
-"""`spark.read.format("topics")`: the rows are those of diff, wherever they come from."""
+"""`spark.read.format("topics")`: the rows equal the records of diff, wherever they come from."""
 
 import json
 from pathlib import Path

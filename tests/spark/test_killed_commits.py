@@ -1,4 +1,4 @@
-"""Readers that nobody here wrote, at a table whose writer was killed at any step of a commit.
+"""Independent readers, at a table whose writer was killed at any step of a commit.
 
 The content that they find is a whole version: before the round or after it, or between two commits of it; no row twice,
 none that never existed, and none missing that both versions have. After the next round it equals the result of diff.
@@ -28,8 +28,8 @@ Read = Callable[[str], list[Row]]
 
 
 class KilledFileSystem(FaultyFileSystem):
-    """Its process is killed at a call, counted among those that change anything: what was done stays, and neither this
-    call nor any later one happens, as nobody is left to tidy up."""
+    """Its process is killed at a call, counted among the calls that change anything: completed calls stay, and neither
+    this call nor any later one happens, because no process is left to tidy up."""
 
     def __init__(self, inner: FileSystem, last: int) -> None:
         super().__init__(inner)
@@ -120,7 +120,7 @@ def sweep(world: World, read: Read, begin: float, step: int, heals: int) -> None
 
 
 def check(world: World, found: list[Row], when: str) -> None:
-    """It is a whole version: what is deleted of a topic is there, or not, all of it."""
+    """It is a whole version: all deletes of a topic are there, or none."""
     before, requested, rows = set(world.before), set(world.requested), set(of(found))
     assert len(found) == len(set(found)), f"a row is there twice {when}"
     assert before & requested <= rows <= before | requested, when

@@ -1,4 +1,5 @@
-"""Records whose segments are in an object store: Spark's tasks read them there, and the rows are those of diff."""
+"""Records whose segments are in an object store: Spark's tasks read them there, and the rows equal the records of
+diff."""
 
 from pathlib import Path
 

@@ -123,7 +123,7 @@ def test_members_of_the_entries_are_columns(spark: SparkSession, archiving: Live
     assert seen == shown
     chosen = spark.read.format("topics").schema("c string").options(**options).load()
     assert chosen.where("c = '301'").count() == 1
-    # A DataFrame is a snapshot of its moment, columns included; who loads now has those of now.
+    # A DataFrame is a snapshot of its moment, columns included; a later load has the later columns.
     text = {"type": "string"}
     described = {"type": "object", "required": ["c", "d"], "properties": {"c": {}, "d": text}}
     added = lens(STREAM, 3, {"op": "add", "path": "/d", "schema": text, "default": "then"})

@@ -1,4 +1,4 @@
-"""Settings that are recorded with the data, on a real Spark: a run that is told less, or otherwise, removes nothing."""
+"""Settings that are recorded with the data, on a real Spark: a run with fewer, or other, settings removes nothing."""
 
 import json
 import shutil
@@ -110,7 +110,7 @@ def test_restored_folder_reads_the_settings_from_its_archive(folder: Path, monke
 def test_archive_without_a_record_is_not_emptied_by_a_run_that_lacks_its_settings(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Archives of earlier versions: what their files show must agree with the first run."""
+    """Archives of earlier versions: the content of their files must agree with the first run."""
     uri = f"sqlite:///{folder / 'lake.db'}"
     lake = named_catalog(monkeypatch, type="sql", uri=uri, warehouse=str(folder / "warehouse"))
     assert run(monkeypatch, archive_catalog="lake", archive_table="kept.records", archive_typed="typed.*") == 0

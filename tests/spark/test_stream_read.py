@@ -19,7 +19,7 @@ def read(spark: SparkSession, server: LiveServer, **options: object) -> DataFram
 
 
 def run_once(frame: DataFrame, folder: Path) -> list[int]:
-    """Runs a query until it has read everything that is there now; what its sink holds, in order."""
+    """Runs a query until it has read everything that is there now; returns the content of its sink, in order."""
     query = (
         frame.select("topic", "seq", "data")
         .writeStream.format("parquet")

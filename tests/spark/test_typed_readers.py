@@ -1,4 +1,4 @@
-"""The table of a stream by programs that nobody here wrote: each sees what /v1 shows, after whatever has happened."""
+"""The table of a stream in independent readers: each sees the entries that /v1 shows, after every kind of operation."""
 
 import json
 from collections.abc import Iterator

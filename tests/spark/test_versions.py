@@ -1,4 +1,4 @@
-"""The oldest Spark that the extra `spark` allows, and every minor version up to the one that all other tests run on.
+"""The oldest Spark that the extra `spark` allows, and every minor version up to the one of all other tests.
 
 `make setup-versions` installs them beside each other, into folders that are put in front of the environment's own.
 """

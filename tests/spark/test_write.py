@@ -1,4 +1,4 @@
-"""`df.write` and `df.writeStream`: what is written is there as a whole and once, whatever is tried again."""
+"""`df.write` and `df.writeStream`: written rows are there as a whole and once, after every kind of retry."""
 
 import os
 import signal
@@ -112,7 +112,7 @@ def dying_once(marker: Path) -> object:
 def test_a_batch_is_seen_as_a_whole_or_not_at_all(
     spark: SparkSession, server: LiveServer, client: Client, tmp_path: Path
 ) -> None:
-    """The first run dies when tasks have staged a part of the second batch: nobody sees any of it."""
+    """The first run dies when tasks have staged a part of the second batch: no reader sees any of it."""
     client.append_many("orders", [{"id": n} for n in range(50)])
     marker = tmp_path / "killed"
     with pytest.raises(StreamingQueryException):

@@ -61,8 +61,8 @@ def main(url: str, data: str) -> None:
 
 
 def in_columns(spark: SparkSession, url: str, data: str) -> dict[str, object]:
-    """The members of a stream's entries as columns: in each way to read, those alone that were chosen, and through a
-    change of the schema."""
+    """The members of a stream's entries as columns: in each way to read, only the chosen ones, and through a change of
+    the schema."""
     options = {"url": url, "topic": "described", "path": data, "typed": "true", "startingOffsets": "earliest"}
     reported: dict[str, object] = {}
     for mode in ("http", "auto", "segments"):

@@ -87,7 +87,7 @@ def test_the_gate_is_executable() -> None:
 
 
 def test_one_module_numbers_frames_and_submits_them() -> None:
-    """The import contract cannot see a call on a shard that somebody was handed."""
+    """The import contract cannot see a call on a shard that was passed as an argument."""
     callers = set()
     packages = ("engine", "ops", "queues", "routers", "search", "streams", "transactions")
     for path in (path for name in packages for path in (ROOT / "src" / "topics" / name).rglob("*.py")):
@@ -239,7 +239,8 @@ def test_reference_counts_decide_nothing() -> None:
 
 
 def test_api_and_streams_use_the_public_methods_of_the_engine() -> None:
-    """Only a feature that is constructed with the core may use it: nobody else reaches through the engine for it."""
+    """Only a feature that is constructed with the core may use it: no other module reaches through the engine for
+    it."""
     found = [
         f"{name}:{node.lineno}"
         for name, module in modules().items()

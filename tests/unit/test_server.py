@@ -229,7 +229,7 @@ def test_a_server_does_not_start_with_proxies_that_are_no_addresses(tmp_path: Pa
 
 
 def test_what_the_catalog_does_not_name_yet_is_behind(tmp_path: Path) -> None:
-    # Without an archive and without a pipeline nobody waits for it.
+    # Without an archive and without a pipeline nothing waits for it.
     for archive, lag in ((True, (2, 70, 900)), (False, (0, 0, 0))):
         settings = Settings(data_dir=str(tmp_path), archive="1" if archive else "0", pipeline="off")
         supervisor = Supervisor(settings, PosixFileSystem(), ManualClock(), lambda: 0)

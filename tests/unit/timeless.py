@@ -1,4 +1,4 @@
-"""A loop in which nobody waits: when nothing is left to do, its clock moves on to the next timer at once.
+"""A loop without real waits: when nothing is left to do, its clock moves on to the next timer at once.
 
 For scenes of timers alone. Another thread or process that shall do something meanwhile gets no time for it.
 """

@@ -25,7 +25,7 @@ def api(server: LiveServer) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A topic name nobody else uses."""
+    """A unique topic name."""
     safe = "".join(c if c.isalnum() else "-" for c in request.node.name)
     return f"t-{safe}"[:250]
 

@@ -193,7 +193,7 @@ ROWS: dict[str, tuple[Ask, ...]] = {
         Ask("/v0/routers/{own}r", {"source": "{own}t", "dest": "{{topic}}", "create_dest": False}),
     ),
     "DELETE /v0/routers/{router}": (Ask("/v0/routers/{{router}}"),),
-    # Transactions. Each tenant has its own ids: those of another are not there.
+    # Transactions. Each tenant has separate ids: another tenant's ids do not exist for it.
     "POST /v0/transactions": (Ask("/v0/transactions", {"id": "{{transaction}}", "sequence": -1}, answers=[400]),),
     "GET /v0/transactions/{transaction}": (Ask("/v0/transactions/{{transaction}}", answers=[404]),),
     "POST /v0/transactions/{transaction}/stage": (

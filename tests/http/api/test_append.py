@@ -1,4 +1,4 @@
-"""POST /v0/topics/:topic: what is stored, what is answered, and everything that is refused."""
+"""POST /v0/topics/:topic: stored records, answers, and all refusals."""
 
 from typing import Any
 

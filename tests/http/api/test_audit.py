@@ -1,4 +1,4 @@
-"""The audit log: who was refused, and who removed or changed something; never a secret."""
+"""The audit log: refused requests, removals and changes with their key; never a secret."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Keys: who gets in, with which scopes, to which names."""
+"""Keys: authentication, scopes, and names."""
 
 import contextlib
 import threading

@@ -69,7 +69,7 @@ class Line:
 
 
 class Sender:
-    """Requests at random; those with the same luck are the same."""
+    """Requests at random; equal seeds give equal requests."""
 
     def __init__(self, luck: random.Random, line: Line) -> None:
         self._luck = luck
@@ -161,7 +161,7 @@ def test_a_topic_is_not_empty_while_what_came_before_waits(server: LiveServer, n
 
 
 def test_requests_behind_gathered_ones_start_in_the_middle_of_no_other(tmp_path: Path) -> None:
-    """The last one of a full pipeline is refused when somebody makes a topic: what it makes room for makes another."""
+    """The last request of a full pipeline is refused when a topic is created: the room it leaves admits another."""
     with LiveServer(tmp_path) as server:
         first, second = Line(server.url, "first"), Line(server.url, "second")
         for _ in range(3):

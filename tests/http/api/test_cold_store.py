@@ -1,4 +1,5 @@
-"""A server whose old segments are in an object store, over HTTP on both sides: what its callers see of that store."""
+"""A server whose old segments are in an object store, over HTTP on both sides: the effects of that store for
+callers."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

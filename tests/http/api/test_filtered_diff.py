@@ -81,7 +81,7 @@ def test_a_loss_is_reported_to_a_filtered_read(api: httpx.Client, name: str, app
     plain, filtered = diff(), diff(filter="/n:9")
     assert plain["tombstone"] == filtered["tombstone"] is not None
     assert seqs(filtered) == [10]
-    # A cursor that is none of this topic's is told so, and begins anew.
+    # A cursor from another topic is reported, and begins anew.
     beyond, plain = diff(from_seq=99, filter="/n:9"), diff(from_seq=99)
     assert beyond["tombstone"]["reason"] == plain["tombstone"]["reason"] == "recreated"
     assert (seqs(beyond), beyond["next_from_seq"]) == ([10], 10)

@@ -1,7 +1,7 @@
 """Every route, command and field that can carry a name, tried with a key whose prefixes do not cover it.
 
 The rows are in `isolation_rows`. A request that names what belongs to another tenant is 403, or it is answered word for
-word as if that did not exist. Nothing of the other tenant's changes, and nothing of it is told.
+word as if that did not exist. Nothing of the other tenant's changes, and nothing of it is revealed.
 """
 
 import base64
@@ -44,7 +44,7 @@ def _cursor(name: str) -> str:
 
 
 def _words(kind: str, wid: str) -> dict[str, str]:
-    """The names of the other tenant: those that exist, or others of the same length that do not."""
+    """The names of the other tenant: existing ones, or others of the same length that do not exist."""
     names = {word: f"acme:{kind}-{word}" for word in ("topic", "queue", "stream", "router", "transaction")}
     event = encode_map({names["topic"]: 1}).decode()
     return {**names, "sub": f"{kind}-sub", "wid": wid, "cursor": _cursor(names["topic"]), "event": event}
@@ -93,7 +93,7 @@ class World:
         self.real["wid"] = watch["wid"]
 
     def state(self) -> list[object]:
-        """Everything that the other tenant has, as somebody sees it who may see everything."""
+        """The complete state of the other tenant, read with an unrestricted key."""
         names = [*sorted(name for name in self.real.values() if name.startswith("acme:")), "acme:dead", "acme:copy"]
         found: list[object] = []
         for name in names:

@@ -1,4 +1,4 @@
-"""Keys in a file: made and taken back by commands, counted by a running server when it is told to, kept as digests."""
+"""Keys in a file: created and revoked by commands, reloaded by a running server on a signal, stored as digests."""
 
 import os
 import signal

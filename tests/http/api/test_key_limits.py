@@ -70,7 +70,7 @@ def test_bytes_are_refused_whichever_way_they_come(shared: LiveServer) -> None:
         staged = {"sequence": 5, "attempt": begun["attempt"], "part": "p", "topic": "acme:1", **large}
         refused(acme.post("/v0/transactions/t/stage", json=staged), 429, "throttled")
         acme.post("/v0/transactions/t/abort", json={"sequence": 5, "attempt": begun["attempt"]})
-        # A router of somebody else's into the prefix is blocked, and states why.
+        # Another tenant's router into the prefix is blocked, and reports the reason.
         boss.put("/v0/topics/source", json={}).raise_for_status()
         boss.put("/v0/routers/into", json={"source": "source", "dest": "acme:3"}).raise_for_status()
         boss.post("/v0/topics/source", json=large).raise_for_status()

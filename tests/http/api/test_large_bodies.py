@@ -1,4 +1,4 @@
-"""Long bodies, which are read in portions, mean what short ones do; those that nobody needs are refused."""
+"""Long bodies, which are read in portions, mean the same as short ones; unnecessary ones are refused."""
 
 import gzip
 import json

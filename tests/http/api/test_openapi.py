@@ -102,7 +102,7 @@ def test_every_answer_is_as_described(case: schemathesis.Case[Any], described: L
     assume(query.get("live") != "sse" and query.get("format") != "raw")
     webhook = case.body.get("webhook") if isinstance(case.body, dict) else None
     if isinstance(webhook, dict):
-        # No test calls anybody but this machine.
+        # No test connects to another machine.
         webhook["url"] = "http://127.0.0.1:9/"
     if case.path.endswith("/touch/wait") and isinstance(case.body, dict):
         case.body["timeoutMs"] = 0

@@ -1,4 +1,4 @@
-"""A server that is killed again and again under 16 workers: what was acknowledged stays gone, all else comes again."""
+"""A server that is killed again and again under 16 workers: acknowledged jobs stay gone, all others come again."""
 
 import itertools
 import random
@@ -35,7 +35,7 @@ class Work:
         self.doubtful: set[int] = set()
         """Acknowledged without an answer: done or not, both are right."""
         self.returned: list[int] = []
-        """Jobs that were handed out after somebody had heard that they are done. There must be none."""
+        """Jobs that were handed out after their acknowledgement was answered. There must be none."""
 
     def run(self) -> list[threading.Thread]:
         threads = [threading.Thread(target=self._work, args=(number,), daemon=True) for number in range(WORKERS)]

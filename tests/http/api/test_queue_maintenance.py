@@ -45,7 +45,7 @@ class Jobs:
             self.post("nack", node="w", seqs=[job["$seq"] for job in self.claim()])
 
     def bury(self, times: int, letters: int) -> None:
-        """Fails everything until it is given up, and waits for the move, which nobody else waits for."""
+        """Fails everything until it is given up, and waits for the move, for which no client waits."""
         self.fail(times)
         assert self.claim() == []
         give_up = time.monotonic() + PATIENCE_S
@@ -328,7 +328,7 @@ def test_a_key_stays_within_its_names(guarded: LiveServer) -> None:
     with client(guarded, "mine") as api:
         refused(api.post("/v0/topics/theirs/claim", json={"node": "w"}), 403, "forbidden")
         refused(api.put("/v0/topics/mine-others", json=queue), 403, "forbidden")
-        # Named in the request or in the config: what is taken out of a topic must be within the key's names.
+        # Named in the request or in the config: the source of a move must be within the key's names.
         refused(api.post("/v0/topics/mine-jobs/redrive", json={"source": "theirs"}), 403, "forbidden")
         refused(api.post("/v0/topics/mine-jobs/redrive"), 403, "forbidden")
         refused(api.post("/v0/topics/mine-jobs/redrive", json={"source": "mine-dead"}), 404, "topic_not_found")

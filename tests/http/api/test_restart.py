@@ -71,7 +71,7 @@ def test_a_stopping_server_answers_who_waits(tmp_path: Path) -> None:
         waiting = threading.Thread(target=wait)
         waiting.start()
         with httpx.Client(base_url=live.url) as other:
-            # Reading is what leaves this mark, so the one that waits has arrived.
+            # A read leaves this mark, so the waiting one has arrived.
             while other.get("/v0/topics/t?touch=false").json()["last_read_ts"] is None:
                 pass
         live.stop()

@@ -1,4 +1,4 @@
-"""Tenants on one server: what a key with prefixes can neither reach nor find out."""
+"""Tenants on one server: resources that a key with prefixes can neither reach nor detect."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -27,7 +27,7 @@ ONE = {"records": [{"data": 1}]}
 
 
 class Site:
-    """A server with a certificate of an authority that only those who are told trust."""
+    """A server with a certificate of an authority that only configured clients trust."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self.folder = folder

@@ -107,7 +107,7 @@ def test_spans_are_exported(tmp_path: Path, receiver: Receiver, collector: Colle
 
 
 def test_a_collector_that_is_away_is_nobodys_problem(tmp_path: Path) -> None:
-    """Nobody listens there. Requests are answered, and the server stops."""
+    """Nothing listens there. Requests are answered, and the server stops."""
     with LiveServer(tmp_path, tracing="export", otel_endpoint="http://127.0.0.1:9/v1/traces") as live:
         for _ in range(20):
             httpx.post(f"{live.url}/v0/topics/a", json={"records": [{"data": 1}]}).raise_for_status()

@@ -1,4 +1,4 @@
-"""Transactions over HTTP: each field, status and refusal, who may do what, and what readers see when."""
+"""Transactions over HTTP: each field, status and refusal, permissions, and the visibility of records."""
 
 from collections.abc import Iterator
 from pathlib import Path

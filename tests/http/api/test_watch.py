@@ -43,7 +43,7 @@ def test_a_write_of_several_events_ends_with_caught_up(server: LiveServer, appen
         events = stream.events(6)
         assert [event.name for event in events] == ["record"] * 5 + ["caught-up"]
         assert events[-1].data == {"topic": name, "head_seq": 11} and events[-1].id == events[-2].id
-        # A write of one event leaves nobody behind.
+        # A write of one event skips no waiter.
         append("one")
         append("another")
         assert [event.name for event in stream.events(2)] == ["record", "record"]

@@ -1,6 +1,6 @@
 """No wake-up is lost, however an append and a new follower meet.
 
-Thousands of times somebody begins to follow a topic while a record is appended to it: before, after, or in the middle
+Thousands of times a client begins to follow a topic while a record is appended to it: before, after, or in the middle
 of it, by an event stream, by a subscription of a WebSocket, or by a long poll. Every record must come. How long each
 took is printed; the promise is 50 ms on an idle machine, which `python -m bench.live --races` measures, and the test
 only fails for what never comes.

@@ -110,7 +110,7 @@ def test_a_job_is_pushed(jobs: Callable[..., Jobs], work: Stream, name: str) -> 
     event = stream.event()
     assert event.id == "1"
     job = dict(event.data)
-    # The two are told by two clocks, which may be some milliseconds apart.
+    # The two values come from two clocks, which may be some milliseconds apart.
     assert job.pop("deadline") - job.pop("$ts") >= 60_000 - 5
     assert job.pop("lease_id").startswith("lease_")
     assert job == {
@@ -324,7 +324,7 @@ def test_heartbeats_come_while_nothing_else_does(tmp_path: Any) -> None:
 
 
 def test_a_deleted_queue_ends_its_streams(jobs: Callable[..., Jobs], work: Stream) -> None:
-    """The idle one and the one that holds as much as it may."""
+    """The idle stream and a stream with as many jobs as it may hold."""
     queue = jobs()
     busy = work("busy")
     queue.append(1)
@@ -343,7 +343,7 @@ def test_a_queue_that_became_a_log_ends_its_streams(jobs: Callable[..., Jobs], w
     assert queue.api.delete(f"/v0/topics/{queue.name}").is_success
     queue.api.put(f"/v0/topics/{queue.name}", json={})
     event = stream.event()
-    # Which of the two depends on whether the new topic was there when the stream was told.
+    # It depends on whether the new topic existed when the stream was notified.
     assert (event.name, event.data["code"]) in (("error", 404), ("error", 409))
     stream.ended()
     path = f"/v0/topics/{queue.name}/work?node=w"

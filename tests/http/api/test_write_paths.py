@@ -143,7 +143,7 @@ OBSTACLES: dict[str, Obstacle] = {
     ),
     "read-only": Obstacle(lambda site, way: site.fail(), lambda site, way: site.restart()),
     "guard": Obstacle(_guard, _unguard),
-    # The server was told to stop: it lets nothing new in. Requests admitted before reach an engine that is closed.
+    # The server is draining: it admits nothing new. Requests admitted before reach an engine that is closed.
     "draining": Obstacle(lambda site, way: site.drain(), lambda site, way: site.restart()),
     "shutting down": Obstacle(_shut(True), _shut(False)),
     "schema": Obstacle(_describe, _undescribe),

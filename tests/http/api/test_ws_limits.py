@@ -187,7 +187,7 @@ def test_a_slow_client_costs_no_memory_and_loses_nothing(tmp_path: Path) -> None
             reader.start()
             follow_without_reading(slow, client, 40)
             reader.join(60.0)
-            # The slow one holds up nobody, and has everything when it reads on.
+            # The slow connection delays no other, and has everything when it reads on.
             assert received == list(range(1, 201))
             assert slow.frame()["op"] == "subscribed"
             assert [record["$seq"] for record in slow.records(200)] == received
@@ -221,7 +221,7 @@ def test_a_stopping_server_reports_it_and_answers_what_it_took(tmp_path: Path) -
             stopping.start()
             frames: list[dict[str, Any]] = []
             while not frames or frames[-1]["op"] != "error":
-                # The end may come while this client still sends; what was said before it can still be read.
+                # The end may come while this client still sends; earlier frames can still be read.
                 with contextlib.suppress(ConnectionClosed):
                     socket.send(publish("t", request_id=sent))
                 sent += 1

@@ -40,7 +40,7 @@ class Pipeline:
         return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
     def ask(self, requests: list[Request]) -> list[tuple[int, bytes]]:
-        # A group is small enough for the buffers of the sockets, so that nobody waits for the other.
+        # A group is small enough for the buffers of the sockets, so that neither side waits for the other.
         self.socket.sendall(b"".join(map(self.encode, requests)))
         return [self._answer() for _ in requests]
 

@@ -1,4 +1,4 @@
-"""A client of HTTP/2 that speaks frames, and sends whatever it is told.
+"""An HTTP/2 client that sends any given frames.
 
 It answers nothing by itself but what a test needs to go on: settings are acknowledged, and what is read is acknowledged
 unless the test wants a client that does not read.

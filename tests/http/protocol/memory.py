@@ -79,7 +79,7 @@ class Wire(asyncio.Transport):
 
 
 class Turns(ServerState):
-    """A server_state without a loop: what is put off waits until the test goes on."""
+    """A server_state without a loop: deferred calls wait until the test goes on."""
 
     def __init__(self, app: App, limits: HttpLimits, clock: ManualClock) -> None:
         self.put_off: deque[Callable[[], None]] = deque()

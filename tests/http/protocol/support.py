@@ -1,7 +1,7 @@
 """A separate server for each test, on a loop of either kind, and a client that sends bytes.
 
-The client is on the same loop and writes whatever it is told, because most of what is tested here is what a decent
-client library would never send.
+The client is on the same loop and writes any given bytes, because most of the tested input would never be sent by a
+correct client library.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class App:
         self._handler = handler
         self._admit = admit
         self.admitted: list[RequestHead] = []
-        """Heads that were new: one that is known by its bytes has its context already."""
+        """New heads: a head that is known by its bytes has its context already."""
         self.exchanges: list[Exchange] = []
         self.refusals: list[HttpError] = []
         self.gather: BatchHandler | None = None
@@ -75,7 +75,7 @@ class App:
 
 
 class Gathering(App):
-    """One whose decisions hold, and which takes requests with a known head together; otherwise the same."""
+    """An application whose decisions hold, and which takes requests with a known head together; otherwise the same."""
 
     admission: object = "for good"
 
@@ -226,7 +226,7 @@ class Loops:
                     assert server.held_body_bytes == 0
                     assert await server.drain(GUARD_S)
             finally:
-                # After a failure: what is left open would fail the next test, or keep the loop from closing.
+                # After a failure: open connections would fail the next test, or keep the loop from closing.
                 site.abort()
                 await server.drain(0)
                 await asyncio.sleep(0)

@@ -207,7 +207,7 @@ def test_large_answers_are_compressed_beside_the_loop(loops: Loops) -> None:
         client.send(get("/large", "accept-encoding: gzip"), get("/small", "accept-encoding: gzip"))
         assert gzip.decompress((await client.answer()).body) == large
         assert (await client.answer()).body == b"small"
-        # The client is gone before the thread is done: nobody minds.
+        # The client is gone before the thread is done: that causes no error.
         gone = await site.connect()
         gone.send(get("/large", "accept-encoding: gzip"))
         await site.exchange(3)

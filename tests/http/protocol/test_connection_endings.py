@@ -19,7 +19,7 @@ from topics.testing import ManualClock
 
 
 class Parting:
-    """An application's view of clients that leave: counts how often it is told."""
+    """An application's view of clients that leave: counts its notifications."""
 
     def __init__(self) -> None:
         self.reported = 0
@@ -227,7 +227,7 @@ def test_the_times_of_the_sweep(loops: Loops) -> None:
         await pass_time(0)
         await pass_time(29_999)
         assert (counters.refused, counters.connections_open) == (0, 5)
-        # Nor do those that drip into a body.
+        # Nor do connections that drip into a body.
         body.send(b"x")
         await until(lambda: counters.bytes_in == site_bytes + 1025)
         await pass_time(1)
@@ -508,7 +508,7 @@ _STATES = {
 
 
 class _Endings(SocketApp):
-    """Has a large answer for one path, and a WebSocket for those that ask for one."""
+    """Has a large answer for one path, and a WebSocket for upgrade requests."""
 
     def handle(self, exchange: Exchange) -> None:
         if exchange.head.path == "/big":

@@ -1,4 +1,4 @@
-"""A server that stops refuses what is new on every connection alike, also on one whose heads it knows."""
+"""A server that stops refuses new requests on every connection alike, also on one whose heads it knows."""
 
 import json
 from typing import Any

@@ -374,7 +374,7 @@ def test_long_requests_of_a_connection_take_its_turn_one_after_the_other(loops: 
 
 
 def test_a_connection_with_many_requests_waits_in_line(loops: Loops) -> None:
-    """Each request takes longer than a slice. Ninety of them on one connection hold up nobody else for long."""
+    """Each request takes longer than a slice. Ninety of them on one connection delay no other connection for long."""
     clock = ManualClock()
     order: list[str] = []
 

@@ -239,7 +239,7 @@ def test_a_bomb_costs_its_limit(loops: Loops) -> None:
         assert (reply.status, reply.json["code"]) == (413, "body_too_large")
         assert site.app.exchanges == []
 
-    # The application would allow the whole of it: what stops it is the ratio.
+    # The application would allow the whole of it: the ratio stops it.
     loops.run(scene, App(admit=lambda head: 100_000_000), body_bytes=100_000_000)
 
 

@@ -99,7 +99,7 @@ def test_a_full_stream_reports_it_and_states_when_it_is_not(loops: Loops) -> Non
             written += 1
             await asyncio.sleep(0)
         assert not stream.writable
-        # The write that was told False is taken too: about the limit of the buffer is what a client can cost.
+        # The write that returned False is taken too: the cost of a client is about the limit of the buffer.
         assert 50_000 < stream.buffered_bytes <= 60_000 + 10_000
         assert not drained.is_set()
         client.reader._transport.resume_reading()  # type: ignore[attr-defined]

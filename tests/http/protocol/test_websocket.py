@@ -246,7 +246,7 @@ def test_a_peer_that_is_held_and_closes_is_heard_out(loops: Loops) -> None:
 def test_the_server_closes(loops: Loops) -> None:
     async def scene(site: Site) -> None:
         peer = await Peer.open(site)
-        # In the middle of a frame: what is left of it must not be taken for another one.
+        # In the middle of a frame: the rest of it must not be taken for another one.
         half = frame(TEXT, b"x" * 1000)
         peer.send(half[:500])
         assert await peer.ask(half[500:]) == Heard(TEXT, b"x" * 1000)

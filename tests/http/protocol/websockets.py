@@ -1,4 +1,4 @@
-"""WebSockets for tests: a receiver that reports what it got, and a peer that sends whatever bytes it is told."""
+"""WebSockets for tests: a receiver that records its frames, and a peer that sends any given bytes."""
 
 import asyncio
 import struct

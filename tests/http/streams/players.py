@@ -1,7 +1,7 @@
 """Clients of a server that is killed under them: writers, followers and one that forks, closes and deletes.
 
-Each repeats what was not answered until it is, as real clients do, and remembers what it was told. An answer that no
-client may ever get is a problem, which the test shows in the end.
+Each repeats unanswered requests until they are answered, as real clients do, and remembers the answers. An answer that
+no client may ever get is a problem, which the test shows in the end.
 """
 
 import json

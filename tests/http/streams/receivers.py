@@ -13,7 +13,7 @@ PATIENCE_S = 20.0
 
 
 class Receiver:
-    """Takes webhooks and answers each as it is told."""
+    """Receives webhooks and answers each with the given status."""
 
     def __init__(self, certificate: Path | None = None, address: str = "127.0.0.1") -> None:
         self.calls: Queue[tuple[dict[str, Any], str]] = Queue()

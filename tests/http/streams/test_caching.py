@@ -236,7 +236,7 @@ def test_so_is_one_that_lost_something_anywhere(http: httpx.Client, name: str, p
 
 @pytest.fixture(scope="module")
 def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A server of somebody who erases."""
+    """A server with `streams_immutable` turned off."""
     with (
         LiveServer(tmp_path_factory.mktemp("forgetful"), streams_immutable="0") as server,
         httpx.Client(base_url=server.url, timeout=30.0) as http,
@@ -255,7 +255,7 @@ def test_a_setting_keeps_caches_from_keeping_anything_for_good(forgetful: httpx.
 def test_a_live_reader_of_a_fork_gets_nothing_that_is_gone_in_the_source(
     http: httpx.Client, name: str, path: str
 ) -> None:
-    """Frames are kept for those who come with the same cursor: a delete in the source must end that in the fork."""
+    """Frames are kept for later readers with the same cursor: a delete in the source must end that in the fork."""
     create(http, path, JSON)
     for first in range(0, 3000, 500):
         body = b"[%b]" % b",".join(b"%d" % number for number in range(first, first + 500))

@@ -15,7 +15,7 @@ _METHOD = re.compile(r"(GET|PUT|POST|HEAD|DELETE) (/\S+)")
 _HEADER = re.compile(r"([a-z-]+): (.+)")
 BLOCKS = [
     *_BLOCK.findall(stream_pages()),
-    # One conversation, told in parts.
+    # One conversation, split over blocks.
     "\n".join(_BLOCK.findall(read("docs/search.md"))),
 ]
 

@@ -1,4 +1,4 @@
-"""Forks: what they inherit, what they keep, and what is left of a source without them."""
+"""Forks: inherited entries, kept entries, and the rest of the source after its forks."""
 
 import httpx
 import pytest

@@ -42,7 +42,7 @@ SEARCH = {
 
 
 def same_shape(ours: Any, theirs: Any, where: str, more: bool = False) -> None:
-    """That our answer has the names and the types of theirs; `more` lets us have others besides."""
+    """Checks that our answer has the names and the types of the recorded one; `more` allows additional ones."""
     if isinstance(theirs, dict):
         names = set(theirs)
         assert names <= ours.keys() if more else names == ours.keys(), (where, names ^ ours.keys())

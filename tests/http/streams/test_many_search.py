@@ -23,7 +23,7 @@ def search(http: httpx.Client, streams: Any, **body: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def group(http: httpx.Client) -> str:
-    """Three streams whose entries follow each other in turn, and one that cannot be searched."""
+    """Three streams whose entries follow each other in turn, and a stream that cannot be searched."""
     group = f"many{next(_groups)}"
     for place, name in enumerate("abc"):
         path = described(http, f"/v1/stream/{group}/{name}")

@@ -85,7 +85,7 @@ def _check(step: dict[str, Any], response: httpx.Response) -> None:
 
 
 def test_the_recorded_conversation_about_a_template(http: httpx.Client) -> None:
-    """The waits begin before the change that they are about, so that all of them are there when it is told."""
+    """The waits begin before the change that they are about, so that all of them are registered by then."""
     steps = CONVERSATIONS["t-template"]
     waits = [step for step in steps if step["path"].endswith("/touch/wait")]
     change = next(step for step in steps if step["path"].endswith("/c-t4") and step["method"] == "POST")

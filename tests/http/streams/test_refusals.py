@@ -39,7 +39,7 @@ def test_requests_that_are_wrong(http: httpx.Client, path: str) -> None:
 
 
 def test_no_cache_keeps_a_refusal(http: httpx.Client, server: LiveServer, path: str) -> None:
-    """Some are kept by caches that were told nothing, and the stream may be there a moment later."""
+    """Caches keep some refusals without any header, and the stream may exist a moment later."""
     create(http, path, "application/json")
     refused = [
         http.get(f"{path}-no"), http.head(f"{path}-no"), http.get(f"{path}?offset=7"), http.patch(path),

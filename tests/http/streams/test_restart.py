@@ -1,4 +1,4 @@
-"""A server that was killed, and one that was stopped, goes on where it was."""
+"""A killed server, and a stopped one, continues from its state."""
 
 from pathlib import Path
 

@@ -142,7 +142,7 @@ def test_a_router_states_what_it_cannot_forward(http: httpx.Client, name: str, d
     http.put(f"/v0/topics/{source}", json={})
     http.put(f"/v0/routers/{name}", json={"source": source, "dest": name})
     http.post(f"/v0/topics/{source}", json={"records": [{"data": {"id": 1}}, {"data": {"number": 2}}]})
-    # The stream promises more than its source: it waits for a sync, and nobody reports when that was.
+    # The stream promises more than its source: it waits for a sync, and no API reports the moment of the sync.
     while not (state := http.get(f"/v0/routers/{name}").json())["blocked"]:
         pass
     assert http.get(described).json() == [{"id": 1}]

@@ -1,4 +1,4 @@
-"""Searching over the wire: what is found and when, what is refused, and what an answer covers."""
+"""Searching over the wire: hits and their time, refusals, and the coverage of an answer."""
 
 import json
 import os

@@ -23,12 +23,12 @@ ZERO = "0" * 26
 
 
 def entry(offset: str) -> int:
-    """The entry before a place of ours, counted from 0."""
+    """Returns the entry before an offset of our server, counted from 0."""
     return decode_offset(offset)[1] - 1
 
 
 def same(ours: Any, theirs: Any, where: str = "") -> None:
-    """Compares answers; what looks like an offset of theirs is one."""
+    """Compares answers; every text in the form of a recorded offset counts as an offset."""
     if isinstance(theirs, dict):
         assert ours.keys() == theirs.keys(), where
         for name in theirs:

@@ -1,4 +1,4 @@
-"""Waiting for changes of rows over the wire: what ends a wait, and what does not keep it."""
+"""Waiting for changes of rows over the wire: events that end a wait, and events that do not prolong it."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""One log, two protocols: what one writes, sets or deletes, the other sees."""
+"""One log, two protocols: writes, changes and deletes of one are visible in the other."""
 
 import base64
 import threading
@@ -284,5 +284,5 @@ def test_who_follows_a_stream_is_let_go_at_its_end_also_where_forks_keep_it(
             deleting = threading.Timer(0.3, lambda: http.delete(path))
             deleting.start()
             assert other.get(path, params=query).status_code == 410
-            # The one who follows may hear of it before the one who deletes does.
+            # The follower may receive the notice before the deleting client gets its answer.
             deleting.join()

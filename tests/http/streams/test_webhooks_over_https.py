@@ -1,4 +1,4 @@
-"""Webhooks over https: whose certificate is believed, for which name, and what is told when it is not."""
+"""Webhooks over https: trusted certificates, their names, and the reported error when one is not trusted."""
 
 import socket
 import time

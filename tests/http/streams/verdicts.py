@@ -1,9 +1,9 @@
 """Checks the content of a stream after its server was killed while clients wrote. Pure, so that a test can show that it
 fails.
 
-A batch is in a stream whole or not at all. How often it may be there depends on who sent it: one of an idempotent
-producer exactly once, however often it was repeated; one of a plain writer at least once and at most as often as it was
-sent; one that was given up without an answer at most as often as it was sent.
+A batch is in a stream whole or not at all. Its writer determines how often it may be there: a batch of an idempotent
+producer exactly once, however often it was repeated; a batch of a plain writer at least once and at most as often as it
+was sent; a batch given up without an answer at most as often as it was sent.
 """
 
 from bisect import bisect_right
@@ -26,7 +26,7 @@ class Batch:
     end: str = ""
     """The offset behind it, where the answer gave it."""
     floor: str = ""
-    """An offset that lies behind it, or further: what the answer to a repetition gives."""
+    """An offset that lies behind it, or further: the offset in the answer to a repetition."""
 
 
 @dataclass(frozen=True)

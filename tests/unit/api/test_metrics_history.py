@@ -1,4 +1,4 @@
-"""The rings of the metrics history: what they keep, and that they never grow."""
+"""The rings of the metrics history: their content, and that they never grow."""
 
 from collections.abc import Callable
 from typing import cast

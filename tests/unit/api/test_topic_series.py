@@ -1,4 +1,4 @@
-"""Series by topic: what the library would write, only sooner."""
+"""Series by topic: the same text as the library's, only sooner."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Following: what is handed out, where the cursor is, and what ends it."""
+"""Following: the records handed out, the cursor, and the conditions that end it."""
 
 import asyncio
 import json

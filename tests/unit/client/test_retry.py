@@ -70,7 +70,7 @@ def test_what_passes_is_tried_again(failure: Outcome, kind: str) -> None:
         (refused(408, "request_timeout"), ApiError),
         (refused(422, "topic_full"), ApiError),
         (refused(500, "internal"), InternalError),
-        # The shard stays so until somebody restarts the server, and Retry-After does not change that.
+        # The shard stays so until an operator restarts the server, and Retry-After does not change that.
         (refused(503, "read_only", headers={"retry-after": "1"}), ReadOnly),
         (plain(500, b"oops"), UnexpectedAnswer),
     ],

@@ -1,4 +1,4 @@
-"""How a server is reached: what is connected to, and what is said there."""
+"""The route to a server: the address of the connection, and the bytes sent there."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Server-sent events: every rule of the standard that a stream of ours could meet, and every way to cut the bytes."""
+"""Server-sent events: every rule of the standard that applies to streams of this server, and every way to cut the
+bytes."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Watchers of both clients in front of a server in a function: what they ask, what they give, how they go on."""
+"""Watchers of both clients in front of a server in a function: their requests, their results, and their resumption."""
 
 import json
 from typing import Any

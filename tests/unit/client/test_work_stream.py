@@ -1,4 +1,4 @@
-"""A work stream in the client: what it asks, what it hands out, and which ends are final."""
+"""A work stream in the client: its requests, the jobs it hands out, and the final ends."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The state of a worker: what it sends about jobs that ended, and how long failed ones wait."""
+"""The state of a worker: its messages about ended jobs, and the delays of failed ones."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def test_what_ended_well_is_acknowledged_in_one_request(state: WorkerState) -> N
     [(request, jobs)] = state.settlement()
     assert request.target == "/v0/topics/jobs/ack"
     assert body(request) == {"node": "w", "seqs": [2, 1], "lease_ids": ["lease_2", "lease_1"]}
-    # Its place is free when the server was told, not before.
+    # Its place is free when the server has confirmed, not before.
     assert state.free == 2
     state.settled(jobs, acked())
     assert state.free == 4

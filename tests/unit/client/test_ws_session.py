@@ -1,4 +1,4 @@
-"""A session without a connection: what is said, what becomes of answers, and what is said again after a break."""
+"""A session without a connection: its requests, the handling of answers, and the requests after a break."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ class Talker:
         return self.talk.take(json.dumps({"op": op, **fields}))
 
     def follow(self, topic: str, cursor: int = 0) -> None:
-        """Subscribes and is told that it is so."""
+        """Subscribes and waits for the confirmation."""
         said = self.subscribe({topic: cursor})
         self.hear("subscribed", request_id=said["request_id"], topics={topic: position(cursor)})
 
@@ -155,7 +155,7 @@ def test_another_topic_of_the_name_is_one_only_when_that_was_reported() -> None:
     talker = Talker()
     talker.follow("a", 3)
     for _ in range(2):
-        # The server states that it is another one, and the connection breaks before the loss is told.
+        # The server reports another instance id, and the connection breaks before the loss is reported.
         [said] = talker.resume()
         assert (said["from_seq"], said["epoch"]) == (3, 7)
         talker.hear("subscribed", request_id=said["request_id"], topics={"a": position(3, epoch=8)})

@@ -1,4 +1,4 @@
-"""Files of pages: what is held, in which forms, and who is told that theirs is still the one."""
+"""Files of pages: their content, their forms, and conditional requests."""
 
 import asyncio
 import gzip

@@ -313,7 +313,7 @@ def by_httpx(command: list[str], url: str) -> Answer:
 
 def by_curl(command: list[str], url: str) -> Answer:
     words = [word.replace(BASE, url) for word in command]
-    # -q: what stands in somebody's .curlrc is not part of the example.
+    # -q: a user's .curlrc is not part of the example.
     done = subprocess.run(
         [words[0], "-q", "-sS", "--noproxy", "*", *words[1:]], capture_output=True, text=True, check=True, timeout=60
     )

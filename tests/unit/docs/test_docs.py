@@ -203,7 +203,7 @@ def test_a_promise_cites_tests_that_exist(number: int) -> None:
 
 @cache
 def functions(path: Path) -> set[str]:
-    """The functions of a file, those of its classes included."""
+    """The functions of a file, including the methods of its classes."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 

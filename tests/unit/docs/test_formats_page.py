@@ -19,7 +19,7 @@ PAGE = built("docs/formats.md")
 STRUCTURES = rows(section(PAGE, "## Byte tables and structures"))
 LINES = {squeezed(line) for line in PAGE.splitlines()}
 
-# A fixed field of a byte table: where it is, how long it is, what it is.
+# A fixed field of a byte table: its place, its length and its meaning.
 _FIELD = re.compile(r"^ +(?P<offset>\d+) +(?P<size>\d+) +(?P<field>\S.*)$", re.MULTILINE)
 _TABLE = re.compile(r"^ *offset +size +field$", re.MULTILINE)
 
@@ -142,7 +142,7 @@ def test_the_page_has_the_fields_of_the_catalogs_structures_in_order(structure: 
 
 
 def test_the_bodies_of_small_frames_have_the_sizes_they_are_reported() -> None:
-    """The widths named in the table, such as u64 and u16, are those that the encoders write."""
+    """The widths named in the table, such as u64 and u16, are the widths that the encoders write."""
     widths = {"u8": 1, "u16": 2, "u32": 4, "u64": 8}
     reported = {}
     for line in picture(frame):

@@ -1,4 +1,4 @@
-"""The documentation site, before it is built: its contents name every page, and its links lead to what is there."""
+"""The documentation site, before it is built: its contents name every page, and all its links resolve."""
 
 import posixpath
 import re

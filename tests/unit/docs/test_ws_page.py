@@ -29,7 +29,8 @@ PAGE = built("docs/api/websocket.md")
 
 
 def named(heading: str, first: str = "") -> set[str]:
-    """Every word in backticks of the first cells of the tables below a heading, or of the one that begins so."""
+    """Every word in backticks of the first cells of the tables below a heading, or below the heading with this
+    beginning."""
     tables = (
         [f"{first}{part}" for part in section(PAGE, heading).split(first)[1:]] if first else [section(PAGE, heading)]
     )

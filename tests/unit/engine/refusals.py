@@ -116,7 +116,7 @@ def _free(world: World, path: Path) -> None:
 
 
 def _outlive(world: World, path: Path) -> None:
-    """The target is a stream whose time is over, and nobody has come by to sweep it out."""
+    """The target is an expired stream that has not been swept out yet."""
     topic = _ensure(world, path)
     world.engine.streams.adopt(topic, StreamPart(JSON, expires_ms=world.clock.now_ms() + 1))
     world.engine.streams.watch_deadline(topic)
@@ -203,7 +203,7 @@ class Refusal:
     takes: bool = False
     """Whether the target is gone with everything in it."""
     passes: Step | None = None
-    """For an obstacle that passes by itself: lets it, so that those who waited for it are answered."""
+    """For an obstacle that passes by itself: lets it, so that waiting writers are answered."""
     max_total_bytes: int = 0
     passes_any_time: bool = False
     """Whether looking at the target may be what ends it: then its end is not a change that the write made."""

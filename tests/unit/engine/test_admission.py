@@ -38,7 +38,7 @@ def relent(engine: Engine) -> None:
 
 
 def fill(engine: Engine) -> None:
-    """Leaves the log full: what it was given is on its way and does not arrive."""
+    """Leaves the log full: its writes are on their way and do not arrive."""
     hold(engine)
     ask(engine, "t", LARGE)
     ask(engine, "t", LARGE)

@@ -1,5 +1,4 @@
-"""Idempotency keys: single records with a key share a block like others, and a key that is used for something else is
-told or refused."""
+"""Idempotency keys: single records with a key share a block like others, and a reused key is reported or refused."""
 
 import msgspec
 import pytest

@@ -65,7 +65,7 @@ def started(folder: Path, fs: FileSystem | None = None, **options: object) -> En
 
 
 class Told(asyncio.Future[Result]):
-    """An answer to wait for; told twice, it raises."""
+    """An answer to wait for; a second answer raises."""
 
     def tell(self, outcome: Result | TopicsError) -> None:
         if isinstance(outcome, TopicsError):

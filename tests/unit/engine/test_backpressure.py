@@ -1,4 +1,4 @@
-"""The governor's decisions: every threshold, what ends a step, and how far it goes. There is no clock in it."""
+"""The governor's decisions: every threshold, the end of each step, and its range. There is no clock in it."""
 
 import pytest
 

@@ -635,7 +635,7 @@ def test_a_segment_that_dies_on_its_way_is_written_for_the_snapshot_that_names_i
     append(engine, "t", 1, 2, 3)
 
     class Patient:
-        """A runner that keeps its jobs until it is told to run them."""
+        """A runner that keeps its jobs until a test runs them."""
 
         def __init__(self) -> None:
             self.jobs: list[Job] = []

@@ -1,5 +1,5 @@
-"""Somebody sets the clock of the machine, forward or back. Durations last as long as they last, ages are those of the
-clock, and a jump that goes away again leaves nothing behind."""
+"""An operator sets the clock of the machine, forward or back. Durations do not change, ages follow the clock, and a
+jump that is undone leaves no trace."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Single records that nobody has read yet are gathered, read together at the end of the tick, and share a block."""
+"""Single records that are not decoded yet are gathered, read together at the end of the tick, and share a block."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Deletes out of sealed segments are told to the archive until it has confirmed them."""
+"""Deletes out of sealed segments are reported to the archive until it has confirmed them."""
 
 import pytest
 
@@ -185,7 +185,7 @@ def test_a_live_record_between_many_deletes_is_not_reported(disk: FakeDisk) -> N
 
 
 def test_what_a_cap_took_between_many_deletes_is_not_reported(disk: FakeDisk) -> None:
-    """The archive outlives the log: what was evicted stays in it."""
+    """The archive outlives the log: evicted records stay in it."""
     count = 4 * EXACT_MAX
     engine = open_engine(disk, track_removals=True)
     for seq in range(1, count + 1):

@@ -1,4 +1,4 @@
-"""A disk without room loses nothing, is told as what it is, and can be emptied from within."""
+"""A disk without room loses nothing, reports the shortage, and can be emptied through the API."""
 
 import errno
 
@@ -115,7 +115,7 @@ def test_only_the_preallocation_of_the_next_file_fails() -> None:
 
 
 def test_a_stop_on_a_full_disk_is_no_crash() -> None:
-    """Everything is in the log and synced: after a restart of the machine nobody is told of a loss."""
+    """Everything is in the log and synced: after a restart of the machine no loss is reported."""
     fs = FaultyFileSystem(disk := FakeDisk())
     options = msgspec.structs.replace(OPTIONS, full_disk_reserve_bytes=0)
     engine = opened(fs, options=options)

@@ -155,7 +155,7 @@ def test_a_failed_checkpoint_is_repeated_after_the_interval(disk: FakeDisk, cloc
     engine.housekeeper.tick()
     assert engine.checkpointer.failures == 1
     clock.advance(1000)
-    # Nothing was written meanwhile; what the failed one should have absorbed is reason enough.
+    # Nothing was written meanwhile; the records that the failed checkpoint should have absorbed are reason enough.
     engine.housekeeper.tick()
     assert snapshot_numbers(disk, LAYOUT) == [1]
 

@@ -1,4 +1,4 @@
-"""The keys of a topic: what each stands for, how long, and how a snapshot has them."""
+"""The keys of a topic: their records, their lifetime, and their form in a snapshot."""
 
 from typing import Any
 

@@ -176,7 +176,7 @@ class Lagging:
         return found
 
     def check(self) -> None:
-        """Everything lost is told, nothing live is, and every range begins and ends with a real loss."""
+        """Every loss is reported, nothing live is, and every range begins and ends with a real loss."""
         lost = ranges(self.engine, "dest")
         reported = {seq for first, last in lost for seq in range(first, last + 1)}
         real = set(range(1, topic(self.engine, "dest").head + 1)) - self.copied

@@ -1,4 +1,4 @@
-"""Operations in groups: who is answered when, what waits for whom, and what a failure leaves behind."""
+"""Operations in groups: the order of answers, the waits between operations, and the state after a failure."""
 
 from collections.abc import Callable
 

@@ -94,7 +94,7 @@ def test_a_draft_may_be_repeated_and_is_known_by_its_key() -> None:
 
 @pytest.mark.parametrize("fault", [Fault.EIO, Fault.SHORT, Fault.ENOSPC])
 def test_a_write_that_fails_within_a_drafted_batch_leaves_nothing_of_it(fault: Fault) -> None:
-    """Its frame is written in several parts, and each of them may be the one that fails."""
+    """Its frame is written in several parts, and each of them may fail."""
     outcomes = set()
     for number in range(1, 12):
         faulty = FaultyFileSystem(disk := FakeDisk())

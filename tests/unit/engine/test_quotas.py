@@ -234,7 +234,7 @@ def test_requests_that_are_decoded_together_are_taken_one_by_one_near_the_budget
 
 
 class NoSource:
-    """Requests that nobody may decode."""
+    """Requests that must not be decoded."""
 
     def decode(self, requests: Sequence[object]) -> None:
         raise AssertionError("the requests were taken")

@@ -362,7 +362,7 @@ def test_floors_survive_a_restart(
 
 
 def crashed() -> tuple[Engine, FakeDisk]:
-    """Seqs 1 and 2 are there, 3 to 256 may have been given out, what follows begins at 257."""
+    """Seqs 1 and 2 are there, 3 to 256 may have been given out, new ones begin at 257."""
     disk = FakeDisk()
     engine = open_engine(disk)
     append(engine, "t", 1)
@@ -540,8 +540,8 @@ def test_what_is_appended_after_the_plan_is_for_the_next_read(engine: Engine) ->
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
 def test_a_delete_between_plan_and_execution_passes_nothing_else_over(limit: int) -> None:
-    # A read of the cold folder is executed later, on another thread: what the delete took away must not be made up by
-    # moving the cursor over records that the plan never had.
+    # A read of the cold folder is executed later, on another thread: records that the delete took must not be replaced
+    # by moving the cursor over records that the plan never had.
     engine = open_engine(segment_max_events=2)
     for number in range(8):
         append(engine, "t", number, tag="ab"[number % 2])

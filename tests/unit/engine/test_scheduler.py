@@ -381,7 +381,7 @@ def test_work_that_asks_again_is_known_and_forgotten_when_it_may_run(bench: Benc
         assert bench.scheduler.puts_off("work", topic)
         bench.clock.advance(1000)
     assert not bench.scheduler.puts_off("work", topic)
-    # It had its turn: what it wants next waits anew, until the pressure goes.
+    # It had its turn: its next task waits anew, until the pressure goes.
     assert bench.scheduler.puts_off("work", topic)
     bench.scheduler.set_policy(0.0, deferring=False)
     assert not bench.scheduler.puts_off("work", topic)

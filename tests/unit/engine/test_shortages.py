@@ -88,7 +88,7 @@ def test_jobs_that_cannot_be_read_now_are_handed_out_later(fault: Fault) -> None
 
 @each_shortage
 def test_a_start_states_what_is_missing_and_the_next_one_finds_everything(fault: Fault) -> None:
-    """At each of its calls, those that only read among them."""
+    """At each of its calls, including calls that only read."""
     disk = FakeDisk()
     engine = filled(disk)
     engine.append("log", Batch(records=[Record.of("unsealed")]), lambda outcome: None)

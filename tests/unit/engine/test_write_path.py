@@ -1,4 +1,4 @@
-"""The write path: what was decided comes to be in the order of the log, for readers as for a replay, or not at all."""
+"""The write path: decisions take effect in the order of the log, for readers as for a replay, or not at all."""
 
 import random
 

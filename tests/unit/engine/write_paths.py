@@ -1,4 +1,4 @@
-"""Every way by which something is written, as data: how it is prepared, what is called, how one sees that it is done.
+"""Every way to write something, as data: its preparation, its call, and the check of its effect.
 
 `target` is the topic that an obstacle is put to. For a fork that is its source, for a forward and a dead letter the
 destination, for a redrive the queue that takes the jobs back.
@@ -57,7 +57,7 @@ class Path:
     again: Callable[[World], Answers] | None = None
     """How it is tried again; None is by the same call."""
     shard: Callable[[World], int] | None = None
-    """Whose log it needs; None is the target's."""
+    """The shard whose log it needs; None is the target's shard."""
     blind: frozenset[str] = frozenset()
     """The books that change although the write is refused."""
     slack_bytes: int = 0
@@ -363,7 +363,7 @@ def _jobs(claimed: bool) -> Callable[[World], None]:
 
 
 def _held(world: World) -> dict[int, int]:
-    """The jobs in somebody's hands, and until when."""
+    """The claimed jobs, and the ends of their leases."""
     topic = world.find(JOBS)
     queue = find_queue(topic) if topic is not None else None
     return {lease.seq: lease.deadline for lease in queue.lease_table.leases.values()} if queue is not None else {}

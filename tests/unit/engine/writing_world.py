@@ -110,7 +110,7 @@ class World:
         self.fs.plan = FaultPlan(call=self.fs.calls + 1, lasting=True, within=folder)
 
     def poison(self, shard: int) -> None:
-        """A write of somebody else fails, so the shard takes no more."""
+        """Another write fails, so the shard takes no more."""
         name = f"victim-{shard}"
         self.fail(shard)
         (answer,) = reported(lambda done: append_values(self.engine, name, "lost"))

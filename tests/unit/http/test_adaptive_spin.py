@@ -25,7 +25,7 @@ class Loop:
             self.spin.rouse()
 
     def wait(self, seconds: float) -> None:
-        """Time passes without a word of a client, awake for as long as the spin lasts."""
+        """Time passes without a request, awake for as long as the spin lasts."""
         until = self.now + seconds
         while self._ready and self.now < until:
             self.turn()

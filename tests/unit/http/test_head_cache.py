@@ -126,7 +126,7 @@ def assert_read_alike(known: bytes, request: bytes) -> None:
     first, first_statuses, _ = seen(App(), known)
     expected = (first + shown, first_statuses + statuses, closing)
     assert seen(App(), known, request) == expected
-    # Known three times: by its head, by what stands before the body of one, and by that of one that was cut off.
+    # Known three times: by its head, by the bytes before the body of one, and by the head of one that was cut off.
     again = (first * 2 + expected[0], first_statuses * 2 + expected[1], closing)
     assert seen(Gathering(), known, known + known, request) == again
 
@@ -222,7 +222,7 @@ def test_a_long_piece_of_known_requests_needs_no_parser() -> None:
     assert [len(exchange.body) for exchange in exchanges if exchange.head.path == "/a"] == [
         1, *[number % 3 + 200 for number in range(100)] * 2
     ]  # fmt: skip
-    # But for the one that was cut in two and those that the parser got with its other half.
+    # Except for the request that was cut in two and the ones that the parser got with its other half.
     first = exchanges[1].head
     assert all(exchange.head is first for exchange in exchanges[1:101])
     assert sum(exchange.head is first for exchange in exchanges) > 120

@@ -1,4 +1,4 @@
-"""Answers that nobody reads have a budget, and those behind it get shorter ones."""
+"""Unread answers have a budget, and later answers get smaller ones."""
 
 from collections.abc import Callable
 from functools import partial
@@ -104,7 +104,7 @@ def test_output_backpressure_delays_only_connections_with_unread_bytes() -> None
 
 
 def test_answers_that_wait_for_one_before_them_are_bounded_too() -> None:
-    """The first request is never answered; those behind it would be held in full."""
+    """The first request is never answered; later answers would be held in full."""
     held: list[Exchange] = []
 
     def handle(exchange: Exchange) -> None:

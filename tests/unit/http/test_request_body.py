@@ -1,4 +1,4 @@
-"""Bodies: what they hold, and that they give it back."""
+"""Bodies: the memory they hold, and its release."""
 
 import gzip
 import tracemalloc

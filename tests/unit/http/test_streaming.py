@@ -1,4 +1,4 @@
-"""Streamed answers by themselves: what comes in pieces is sent as what comes in one."""
+"""Streamed answers by themselves: pieces are sent like a whole."""
 
 import pytest
 

@@ -193,7 +193,7 @@ def test_a_lost_connection_is_gone_without_the_garbage_collector() -> None:
 
 
 def test_a_handler_may_answer_from_within_what_it_is_notified() -> None:
-    """A waiting read that is told of its client's end may answer the next one at once."""
+    """A waiting read that is notified of its client's end may answer the next one at once."""
     held: list[Exchange] = []
 
     def handler(exchange: Exchange) -> None:

@@ -58,7 +58,7 @@ class Bench:
         self.shard.submit(Probe(self, name, pieces, needs_sync))
 
     async def until(self, count: int) -> list[str]:
-        """Waits for that many answers; the names in the order they were told."""
+        """Waits for that many answers; returns the names in the order of the answers."""
         while len(self.reported) < count:
             self.changed.clear()
             await self.changed.wait()
@@ -694,7 +694,7 @@ def test_a_write_without_a_sync_is_not_made_to_wait_for_one_of_the_loop() -> Non
 
 
 def test_a_write_that_is_left_to_the_thread_is_synced_in_the_background() -> None:
-    """Also where the loop would sync for a lone client: the thread has to hear of what nobody waits for."""
+    """Also where the loop would sync for a lone client: the thread must receive writes that no caller waits for."""
 
     async def test(bench: Bench) -> None:
         await write_alone(bench, SINGLE_CALLER_GROUPS + 1)

@@ -17,7 +17,7 @@ FIRST_WRITE, FIRST_SYNC = 5, 6
 
 
 class Bench:
-    """A shard on a fake disk whose calls can be failed, and what its submissions were told."""
+    """A shard on a fake disk whose calls can be failed, and the answers to its submissions."""
 
     def __init__(self, next_lsn: int = 1, queue_bytes_max: int = 1_000_000) -> None:
         self.disk = FakeDisk()

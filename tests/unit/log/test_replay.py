@@ -233,7 +233,7 @@ def test_a_missing_file_is_damage(same_boot: bool) -> None:
     disk = disk_with(frame(1), frame(2), frame(3))
     disk.remove(wal_file(FOLDER, 2))
     found = damage(disk, same_boot=same_boot)
-    # Whether the missing file or its first missing frame is told first, the place to go on from is the same.
+    # Whether the missing file or its first missing frame is reported first, the place to go on from is the same.
     assert found.finding.what.startswith(("zeros where frame 2 should be", "log file 2 is missing"))
     assert found.resume == (3, 0)
 
@@ -256,7 +256,7 @@ def test_a_missing_first_file_is_damage(same_boot: bool) -> None:
 @both
 @pytest.mark.parametrize("wrong", [1, 3])
 def test_lsns_that_jump_are_damage(same_boot: bool, wrong: int) -> None:
-    # No crash puts a valid frame right behind one that it does not follow.
+    # No crash puts a valid frame right behind a frame that it does not follow.
     found = damage(disk_with(frame(1) + frame(wrong)), same_boot=same_boot)
     assert found.finding.what.startswith(f"frame {wrong} where frame 2 should be")
     assert found.resume == (1, FRAME_BYTES)

@@ -288,7 +288,7 @@ def test_small_writes_have_their_pages_filled_a_piece_at_a_time() -> None:
     written = 0
     while written < 256 * 1024:
         written += log.write(b"x" * 1000)
-    # The first piece is not, as nobody knows yet that much will be written.
+    # The first piece is not, because the size of the write is not known yet.
     assert operations(disk).count("write") - written // 1000 in (3, 4)
     assert content(disk, 1) == b"x" * written + bytes(MIB - written)
 

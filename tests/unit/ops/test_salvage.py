@@ -152,7 +152,7 @@ def test_records_that_were_sealed_since_are_not_lost_with_their_frames() -> None
     disk = stop(builder, disk)
     before = show(disk, ONE_SHARD)[1]
     for _ in range(3):
-        # Always the second one that is left: the first stays.
+        # Always the second record that is left: the first stays.
         hit(disk, FrameKind.APPEND, 1)
     report, shown = repaired(disk)
     assert report.losses == [Loss("a", 7, 8, True)]
@@ -377,7 +377,7 @@ def test_several_bad_chunks(chunked: FakeDisk) -> None:
 
 
 def test_a_bad_chunk_and_no_index(chunked: FakeDisk) -> None:
-    """The records before the damage are found from the front, those behind it because they reach the end."""
+    """The records before the damage are found from the front, the records behind it because they reach the end."""
     before = show(chunked, LARGE)[1]
     damage_chunk(chunked, 1)
     chunked.remove(SEGMENT + ".idx")
@@ -472,7 +472,7 @@ def test_a_copy_in_the_other_folder_takes_the_place_of_a_damaged_segment() -> No
 @pytest.mark.parametrize(
     ("set_in_file", "marked", "lost"),
     [
-        # The one unreadable flag is the one that is missing, or it is none of them.
+        # The one unreadable flag is the missing one, or it is none of them.
         ({2: 7}, 1, []),
         ({4: 7}, 1, []),
         # One of two unreadable flags is set and it is unknown which: both records stay deleted, and readers receive the
@@ -536,7 +536,7 @@ def test_a_lost_state_is_made_again_from_segments(snapped: FakeDisk) -> None:
     report, shown = repaired(snapped)
     assert seqs(shown["sealed"]) == [1, 2, 3, 4, 5, 6]
     assert any("topic sealed (number 1): its config was lost" in action for action in report.actions)
-    # Its tail, if it had one, was in the damaged place: what fits into that is told as perhaps lost.
+    # Its tail, if it had one, was in the damaged place: the records that fit into it are reported as possibly lost.
     (loss,) = report.losses
     assert (loss.topic, loss.from_seq, loss.sure) == ("sealed", 7, False)
     engine = Engine.recover(snapped, ONE_SHARD, ManualClock(), SeededEntropy(4))
@@ -593,7 +593,7 @@ def test_a_snapshot_that_lost_only_its_last_frame_is_complete(chained: tuple[Fak
 
 @pytest.mark.parametrize("length", [0, 30, 100, 150, 200])
 def test_a_snapshot_that_was_cut_short(chained: tuple[FakeDisk, str], length: int) -> None:
-    """Nobody knows how much is missing, so it may be as much as a snapshot ever takes in of one topic."""
+    """The amount missing is unknown, so it may be as much as a snapshot ever takes in of one topic."""
     disk, newest = chained
     cut(disk, newest, length)
     report, shown = repaired(disk)

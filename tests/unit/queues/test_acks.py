@@ -1,4 +1,4 @@
-"""Acknowledgements of one tick share a delete, and nobody can distinguish from the answers or from what is left."""
+"""Acknowledgements of one tick share a delete, and neither the answers nor the remaining jobs show it."""
 
 import pytest
 

@@ -131,7 +131,7 @@ def test_a_job_on_its_way_to_the_dead_letters_counts_as_held_back(
     produce(engine, 1, 2)
     fail_once(engine, 1)
     hold(engine)
-    # Nobody has the first job any more, and nobody can be given it. The claim is answered when it is buried.
+    # The first job is neither claimed nor claimable any more. The claim is answered when it is buried.
     answers = ask_claim(engine, 2)
     assert not answers
     assert (counted(engine), engine.queues.in_flight()) == ((0, 1, 1, 0), 1)

@@ -1,4 +1,4 @@
-"""Moves between two topics: what is logged where, and what a checkpoint in between does."""
+"""Moves between two topics: the frames in each log, and the effect of a checkpoint in between."""
 
 import pytest
 

@@ -241,7 +241,7 @@ def test_a_floor_that_rises_below_everything_known_costs_nothing(monkeypatch: py
     claim(lease_table, log, 1000)
     lease_table.forget(0, [(1, 500)])
     assert not lease_table.forget_below(400)
-    monkeypatch.setattr(LeaseTable, "_known_seqs", None)  # Nobody looks at them again.
+    monkeypatch.setattr(LeaseTable, "_known_seqs", None)  # They are not read again.
     assert not lease_table.forget_below(501)
 
 

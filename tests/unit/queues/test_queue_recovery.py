@@ -1,4 +1,4 @@
-"""Queues across restarts: what snapshots and the log keep of them."""
+"""Queues across restarts: their state in snapshots and in the log."""
 
 import pytest
 

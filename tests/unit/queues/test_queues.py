@@ -1,4 +1,4 @@
-"""Claiming, acknowledging, giving back, extending, listing: what a worker that asks gets."""
+"""Claiming, acknowledging, giving back, extending, listing: the answers to a worker's requests."""
 
 from collections.abc import Callable
 from itertools import pairwise

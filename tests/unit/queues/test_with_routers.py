@@ -1,4 +1,4 @@
-"""Queues as the ends of routers: what is forwarded into one is a job, and moves are forwarded like appends."""
+"""Queues as the ends of routers: a forwarded record is a job, and moves are forwarded like appends."""
 
 import pytest
 

@@ -12,7 +12,7 @@ EXACTLY_ONCE = Guarantee.EXACTLY_ONCE
 
 
 def wish_of(source: str, dest: str, **given: object) -> RouterWish:
-    """A wish; what is not a field of the wish itself is one of its rules."""
+    """A wish; other arguments than its fields are its rules."""
     own = {name: given.pop(name) for name in ("create_dest", "from_seq") if name in given}
     return RouterWish(source=source, dest=dest, rules=RouterRules(**given), **own)  # type: ignore[arg-type]
 

@@ -386,7 +386,7 @@ def test_under_pressure_forwarding_waits_and_comes_within_twenty_seconds(engine:
 @pytest.mark.parametrize(("queue_bytes", "at_once"), [(1, 1), (1 << 20, 5)])
 def test_a_crowded_log_makes_routers_wait_for_each_other(engine: Engine, queue_bytes: int, at_once: int) -> None:
     for name in "bcdef":
-        # Each goes by itself, as nobody knows beforehand what fits.
+        # Each goes by itself, because the fitting size is unknown beforehand.
         put(engine, name, durability=MEMORY, discard=Discard.REJECT, cap_records=9)
         route(engine, "a", name)
     hold(engine)
@@ -551,7 +551,7 @@ def test_what_an_ephemeral_source_loses_in_a_crash_is_no_loss_of_its_destination
     found = read(again, "dest")
     assert (found.tombstone, found.caught_up, seqs(again, "dest")) == (None, True, [1, 2, 3, 4, 5, 6])
     assert read(again, "dest", from_seq=5).tombstone is None
-    # Its own readers are told the range, and how many records are known to have been there.
+    # Its readers receive the range, and the known number of its records.
     told = read(again, "source").tombstone
     assert told is not None and told.reason is LossReason.CRASH
     assert told.missed_estimate <= 5 < told.gap_to - told.gap_from

@@ -1,4 +1,4 @@
-"""Forwards out of the log: what is made again, and what is told when it cannot be."""
+"""Forwards out of the log: records that are made again, and the report when they cannot be."""
 
 import pytest
 

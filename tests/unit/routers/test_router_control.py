@@ -1,4 +1,4 @@
-"""Creating, changing and deleting routers: what is refused, what is made, and in which order things happen."""
+"""Creating, changing and deleting routers: refusals, results, and the order of effects."""
 
 import pytest
 

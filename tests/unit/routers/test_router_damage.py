@@ -1,4 +1,4 @@
-"""Verify and repair meet routers: what is damaged is found, and only what it held is lost."""
+"""Verify and repair with routers: damage is found, and only the records in it are lost."""
 
 import msgspec
 import pytest
@@ -97,7 +97,7 @@ def test_a_damaged_frame_of_many_forwards_is_found_and_mended() -> None:
         opened(folder.clone())
     report = mend(folder)
     assert report.after is not None and report.after.sound, report
-    # Whose forwards were in it is told by the next ones: they begin behind what is missing.
+    # The next frames reveal the topics of the lost forwards: they begin behind the missing ones.
     assert {loss.topic for loss in report.losses} <= set(names)
     assert all((loss.from_seq, loss.to_seq) == (1, 1) for loss in report.losses) and len(report.losses) >= 4
     found = {shown.name: shown for shown in show(folder, SHARDS).values()}

@@ -1,4 +1,4 @@
-"""Each op: what it makes of an entry, what its proof asks for, and which documents are not lenses."""
+"""Each op: its effect on an entry, the conditions of its proof, and the documents that are not lenses."""
 
 from typing import Any
 

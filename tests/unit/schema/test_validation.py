@@ -61,7 +61,7 @@ def test_a_refusal_is_short() -> None:
 
 
 def test_a_refusal_does_not_collect_what_no_memory_could_hold() -> None:
-    """Two hundred errors an element are told in one word; asking for them would take gigabytes."""
+    """Two hundred errors an element are reported as one; collecting them would take gigabytes."""
     schema = {"anyOf": [{"items": {"anyOf": [{"minimum": n + 1} for n in range(100)]}}] * 2}
     assert refusal(check_schema(schema), [0] * 400_000).message == "must match the schema"
 
@@ -161,7 +161,7 @@ def test_no_pattern_takes_for_ever(pattern: str) -> None:
 
 
 def test_nothing_is_fetched() -> None:
-    """`$id` and `$schema` name places; nobody goes there."""
+    """`$id` and `$schema` name places; they are never fetched."""
     check_schema({"$id": "http://127.0.0.1:9/schema", "$schema": "https://json-schema.org/draft/2020-12/schema"})
 
 

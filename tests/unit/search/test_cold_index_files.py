@@ -1,4 +1,4 @@
-"""Searches that are asked of companions in the cold tier: what is fetched, what stays, and what becomes of failures."""
+"""Queries on companions in the cold tier: the ranges fetched, the cached files, and the handling of failures."""
 
 import json
 from collections.abc import Callable
@@ -347,7 +347,7 @@ def test_a_store_that_is_away_holds_up_moves_and_nothing_else() -> None:
 
 
 class SlowRunner:
-    """Does its jobs when it is told to."""
+    """Runs its jobs when the test requests it."""
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []

@@ -1,4 +1,4 @@
-"""Companions: what the laws do not ask for."""
+"""Companions: cases that the property tests do not cover."""
 
 import weakref
 from typing import Any
@@ -176,7 +176,7 @@ def test_only_a_field_that_changed_has_another_digest() -> None:
     # A field that only supports other queries is extracted alike.
     flags = {**LOGS["fields"], "hidden": {**LOGS["fields"]["hidden"], "exact": True}}
     assert plan_of(registry({**LOGS, "fields": flags})).generation == before.generation
-    # Another version promotes old entries, so every field of theirs may be another one.
+    # Another version promotes old entries, so every field of them may differ.
     assert plan_of(registry(LOGS, versions=2)).fields["service"] != before.fields["service"]
 
 
@@ -437,6 +437,6 @@ def test_an_index_file_with_nothing_behind_the_page_before_is_not_looked_into() 
     )  # fmt: skip
     found = search(parts, ask, plenty())
     assert found.hits == search([Scan(Entries(Span(0, 239, 240), entries))], ask, plenty()).hits
-    # All have a duration of 0, which came on pages before; those of 1 in the older half are behind the hits.
+    # All have a duration of 0, which came on pages before; entries with 1 in the older half are behind the hits.
     assert [hit.number for hit in found.hits] == list(range(196, 155, -5))
     assert found.coverage.looked_at == 72

@@ -1,4 +1,4 @@
-"""The entries of hits: wherever they are, what a fetch gives is what a read gives."""
+"""The entries of hits: wherever they are, a fetch returns the same as a read."""
 
 from typing import Any
 

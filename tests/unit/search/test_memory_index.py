@@ -1,4 +1,4 @@
-"""The index over what is fresh: what the laws do not ask for."""
+"""The index over fresh entries: cases that the property tests do not cover."""
 
 import json
 from random import Random

@@ -292,7 +292,7 @@ def test_a_place_that_does_not_fit_the_sort_is_refused(after: list[Any]) -> None
 
 
 class Steps:
-    """A clock that goes on by one second each time somebody looks."""
+    """A clock that advances by one second with each reading."""
 
     def __init__(self) -> None:
         self.at = -1.0

@@ -1,4 +1,4 @@
-"""Searches that are asked of companions: what becomes of those that are gone, damaged, or of another time."""
+"""Queries on companions that are missing, damaged, or of another time."""
 
 import gc
 import weakref
@@ -86,7 +86,7 @@ def test_a_manifest_that_cannot_be_read_is_none_and_everything_is_made_again(con
 
 
 def test_families_are_built_while_entries_keep_coming() -> None:
-    """A tail that is never quiet keeps nobody from indexing what is sealed."""
+    """A tail that is never quiet does not keep sealed entries from being indexed."""
     world = prepare()
     for first in range(18, 60, 3):
         world.append("logs", first, 3)
@@ -388,4 +388,4 @@ def test_what_was_chosen_is_remembered_until_something_is_known_anew() -> None:
 
 
 class Mapping(bytearray):
-    """Bytes of which it can be told whether anybody has them."""
+    """Bytes that record whether they are still referenced."""

@@ -1,4 +1,4 @@
-"""Searching streams: what is brought to whom, what a filtered read looks at, and what is counted."""
+"""Searching streams: the delivery of answers, the work of a filtered read, and the counters."""
 
 import json
 from collections.abc import Callable, Sequence

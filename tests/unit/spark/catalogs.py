@@ -1,4 +1,4 @@
-"""The archive's table in a catalog of others: what must be true of it in whichever catalog it is."""
+"""The archive's table in external catalogs: conditions that hold in every catalog."""
 
 from pathlib import Path
 

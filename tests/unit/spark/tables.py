@@ -1,4 +1,4 @@
-"""The archive's table as a library reads it that nobody here wrote, on any file system."""
+"""The archive's table in an independent library, on any file system."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""The archive: what is copied, hidden, rewritten and removed, on a fake disk and without Spark."""
+"""The archive: copied, hidden, rewritten and removed records, on a fake disk and without Spark."""
 
 import io
 import time
@@ -191,7 +191,7 @@ def test_deleted_records_are_erased_from_files(folder: Folder) -> None:
 
 
 def test_erasure_deadline_holds_without_other_changes(folder: Folder) -> None:
-    """A tenth of a file is too little to write it again for, and nobody writes anything any more."""
+    """A tenth of a file is too little to rewrite it, and there are no more writes."""
     folder.append("orders", *[Record.of(value, tag=f"t{value}") for value in range(10)])
     folder.seal()
     run_all(folder.disk, folder)
@@ -203,7 +203,7 @@ def test_erasure_deadline_holds_without_other_changes(folder: Folder) -> None:
     run_all(folder.disk, folder, **rules)
     [before] = sorted(data_files(folder.disk))
     assert [file.hidden_ms for file in state_of(folder.disk).with_hidden_rows()] == [hidden_ms]
-    # The status states when somebody has to look again, and each look does what is due by then.
+    # The status has the time of the next necessary look, and each look does the due work.
     assert load_status(folder.disk, folder.layout).due_ms == hidden_ms + 5000
     advance(folder.clock, 4999)
     run_all(folder.disk, folder, **rules)

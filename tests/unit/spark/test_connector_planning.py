@@ -79,7 +79,7 @@ def test_bounds_become_offsets_of_the_topics_that_are_there() -> None:
     assert resolve(Bound("latest"), options, positions, origin, False) == {"a": offset(3, 40), "b": offset(4, 0)}
     given = Bound("earliest", {"a": Point(20, 3)})
     assert resolve(given, options, positions, origin, True)["a"] == offset(3, 20)
-    # A batch is a snapshot: it does not reach beyond what is there.
+    # A batch is a snapshot: it does not reach beyond the current records.
     assert resolve(Bound("latest", {"a": Point(50)}), options, positions, origin, False)["a"] == offset(3, 40)
     with pytest.raises(OptionError, match="made again"):
         resolve(Bound("earliest", {"a": Point(20, 2)}), options, positions, origin, True)
@@ -173,7 +173,7 @@ def test_a_limit_bounds_a_batch_and_every_batch_gets_on(start: Offsets, end: Off
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_a_limit_below_the_number_of_topics_comes_to_all_of_them(limit: int) -> None:
-    """Also while those that had their turn go on to get records."""
+    """Also while earlier topics go on to get records."""
     current: Offsets = {name: offset(1, 0) for name in "abcd"}
     for turn in range(1, 13):
         step = limited(current, {**{name: offset(1, 10 * turn) for name in "abc"}, "d": offset(1, 1_000)}, limit)

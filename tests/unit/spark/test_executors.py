@@ -126,7 +126,7 @@ def test_task_results_count_when_the_job_fails() -> None:
 
 
 def test_results_missing_from_the_accumulator_come_from_the_rows() -> None:
-    """And what a job reports that is over, such as a task of one that failed, is for nobody."""
+    """And reports of a finished job, such as a task of a failed one, are dropped."""
     session: Any = Embedded(None, (9, 1, b"of another job"), (1, 1, b"one"))
     session.rows = [Row(place=0, outcome=bytearray(b"nought")), Row(place=1, outcome=bytearray(b"one"))]
     assert list(SparkExecutor(session).run([b"", b""], "")) == [(1, b"one"), (0, b"nought")]

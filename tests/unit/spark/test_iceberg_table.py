@@ -1,4 +1,4 @@
-"""The archive's table: what it is told is what a reader of it sees, whatever it was told before."""
+"""The archive's table: a reader sees exactly the files it was given, whatever its earlier content."""
 
 import io
 import logging
@@ -51,7 +51,7 @@ RETIRE_MS = 600_001
 
 
 def requested(path: str, *runs: tuple[int, int, int], hidden: list[list[tuple[int, int]]]) -> TableFile:
-    """A file whose runs are told by first seq, last seq and rows."""
+    """A file whose runs are given by first seq, last seq and rows."""
     reported = tuple(Run(1 + n, 1, "a", first, last, rows, 0, 0) for n, (first, last, rows) in enumerate(runs))
     return TableFile(path, ArchiveFile(path, 0, 0, 1, reported, 1), tuple(Mask.of(ranges) for ranges in hidden))
 
@@ -204,7 +204,7 @@ def test_an_archive_that_was_moved_is_a_table_at_its_new_place() -> None:
     folder = filled()
     run_shown(folder.disk, folder, 1)
     table = table_of(folder.disk, 5, 1000)
-    # The same files, told by the paths of another place.
+    # The same files, given by the paths of another place.
     elsewhere = "data/elsewhere"
     for path, data in every_file(folder.disk).items():
         target = elsewhere + path.removeprefix(ROOT)
@@ -274,7 +274,7 @@ def test_times_never_run_back_in_the_table_even_if_the_clock_does() -> None:
 
 
 def test_snapshots_go_in_time_after_a_clock_that_was_ahead() -> None:
-    """Their own times stay those of the clock that was wrong, because times must not run back."""
+    """Their times stay the times of the wrong clock, because times must not run back."""
     folder, year_ms = filled(), 365 * 86_400_000
     run_shown(folder.disk, folder, 1)
     assert isinstance(folder.clock, ManualClock)
@@ -422,7 +422,7 @@ def test_deleted_records_leave_the_table_by_the_deadline() -> None:
 
 
 def test_a_stream_over_the_table_can_report_new_records_from_old_ones_that_moved() -> None:
-    """New records come in snapshots that only append; what is written out of files replaces without changing a row."""
+    """New records come in snapshots that only append; rewritten files replace without changing a row."""
     folder = filled()
     folder.append("orders", *[Record.of(n, tag="t3") for n in range(100, 130)])
     folder.seal()
@@ -516,7 +516,7 @@ def test_readers_may_come_at_any_moment(tmp_path: Path) -> None:
         over.set()
         reading.result(timeout=60)
     assert len(seen) > 1 and len(table_rows(folder.disk, root=root)) == 11 * 10 - 10 * 2
-    # A snapshot is one of those that the rounds have made: it has all records up to some round.
+    # A snapshot is one that the rounds have made: it has all records up to some round.
     for rows in seen:
         last = max(rows)
         assert last % 10 == 0 and all(seq in rows for seq in range(1, last + 1) if (seq - 1) % 5 != 1)

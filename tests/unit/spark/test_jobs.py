@@ -24,7 +24,8 @@ def merging(size: int) -> Piece:
 
 
 class Told:
-    """An executor whose tasks end in this order; then its job fails, if it is told to. An outcome has the place."""
+    """An executor whose tasks end in this order; then its job fails, if the test requires it. An outcome has the
+    place."""
 
     def __init__(self, *places: int, fails: JobFailedError | None = None) -> None:
         self._places = places

@@ -1,4 +1,4 @@
-"""Files of the archive that a task reported and nobody else finds, and files that went missing later."""
+"""Files of the archive that a task reported and that are missing, at once or later."""
 
 import pytest
 

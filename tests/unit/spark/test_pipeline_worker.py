@@ -1,4 +1,4 @@
-"""The pipeline's process: it ends when it is told to, when its server is gone, and when another has the pipeline."""
+"""The pipeline's process: it ends on request, when its server is gone, and when another has the pipeline."""
 
 import os
 import signal

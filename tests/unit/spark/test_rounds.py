@@ -1,4 +1,4 @@
-"""Rounds: what is told about them, and how a job that fails as a whole is taken apart."""
+"""Rounds: their reports, and the division of a job that fails as a whole."""
 
 from collections.abc import Iterator, Sequence
 
@@ -99,7 +99,7 @@ def test_workers_that_do_not_start_quarantine_no_topic() -> None:
         ("bad", "good", "late"),
         # A single topic's job dies as well, and then not even a job without work is run.
         ("bad", "good", "bad", "late"),
-        # It is told by the second attempt.
+        # The second attempt reports it.
         ("bad", "good", "bad", "good", "late"),
     ],
 )

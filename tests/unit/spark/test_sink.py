@@ -84,7 +84,7 @@ def test_a_frame_is_checked_before_any_task_runs() -> None:
 
 
 def test_rows_of_an_older_spark_become_batches() -> None:
-    """A column that is never written may be anything; one that is written is text, or nothing."""
+    """A column that is never written may be anything; a written one is text, or nothing."""
     rows = [Row(data=str(n), tag=None if n % 2 else "even", n=n) for n in range(25_000)]
     batches = list(as_batches(iter(rows), rows=True))
     assert [batch.num_rows for batch in batches] == [10_000, 10_000, 5_000]

@@ -1,4 +1,4 @@
-"""Buckets of topics are those of Apache Iceberg."""
+"""Buckets of topics equal the buckets of Apache Iceberg."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""A stream's table of typed columns: what it shows is what the protocol of streams shows, whatever happens to it."""
+"""A stream's table of typed columns: its content equals the entries in the protocol of streams, after every
+operation."""
 
 from typing import Any
 
@@ -208,7 +209,7 @@ def test_only_what_is_asked_for_and_has_a_schema(described: Described) -> None:
     run_typed(folder.disk, folder, 1, ("chat/*", "plain"))
     assert folder.disk.list_dir(f"{ROOT}/typed") == ["chat~2f42"] and folder_of("chat/42") == "typed/chat~2f42"
     assert shown(described, "chat/42") == {1: {"text": "hi"}}
-    # Nobody wants it any longer.
+    # The setting no longer includes the stream.
     run_typed(folder.disk, folder, 2, ("plain",))
     assert shown(described, "chat/42") == {}
     advance(folder.clock, RETIRE_MS)

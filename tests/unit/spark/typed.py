@@ -1,4 +1,4 @@
-"""Streams with schemas in a folder, and their tables as a library reads them that nobody here wrote."""
+"""Streams with schemas in a folder, and their tables in an independent library."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Small words for tests about what streams promise of their entries."""
+"""Helpers for tests of schemas of streams."""
 
 import json
 from typing import Any

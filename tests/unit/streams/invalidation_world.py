@@ -1,4 +1,4 @@
-"""A state-protocol stream whose touches are told by hand."""
+"""A state-protocol stream whose touches the test sends."""
 
 import heapq
 import json

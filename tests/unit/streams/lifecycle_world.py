@@ -24,7 +24,7 @@ class Turns:
         return lambda: self._waiting.remove(function)
 
     def run(self, most: int = _TURNS_MAX) -> None:
-        """Takes turns until nobody wants one."""
+        """Runs turns until none is requested."""
         for _ in range(most):
             if not self._waiting:
                 return
@@ -64,7 +64,7 @@ Believed = dict[str, tuple[int, str, str | None, bool]]
 
 
 def believed(reported: list[dict[str, Any]]) -> Believed:
-    """How somebody who reads the registry takes the streams to be."""
+    """The state of the streams for a reader of the registry."""
     streams: Believed = {}
     for one in reported:
         if one["event"] == "deleted":

@@ -50,7 +50,7 @@ def test_sizes_of_sealed_entries_are_exact_without_reading_them(
     streams = inline_streams(open_engine(disk, clock, wal_shards=2, segment_max_events=4))
     size = fill(streams, random.Random(seed))
     if sealed_before:
-        # As segments of an earlier release: they are measured when somebody asks, and known from then on.
+        # As segments of an earlier release: they are measured at the first request, and known from then on.
         for segment in streams.topic("a").segments:
             segment.content_bytes = -1
         assert total(streams, "a") == size

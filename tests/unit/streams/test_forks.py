@@ -94,7 +94,7 @@ def test_a_cut_entry_keeps_its_key(streams: Streams, sealed: bool) -> None:
 
 
 def test_a_sub_offset_counts_from_the_entry_behind_the_offset_or_from_none(streams: Streams) -> None:
-    """A deleted one has no bytes, and those of the next one are not its."""
+    """A deleted entry has no bytes, and the bytes of the next one do not belong to it."""
     create(streams, "a")
     for body, key in ((b"one", None), (b"gone", "gone"), (b"three", None)):
         append(streams, "a", body, key=key)
@@ -203,7 +203,7 @@ def test_epochs_that_an_earlier_version_stored_are_derived(
 
 
 class Tree:
-    """Streams and their forks as plain lists: what the inherited entries are, and which of them are deleted where."""
+    """Streams and their forks as plain lists: the inherited entries, and the deleted ones of each."""
 
     def __init__(self, streams: Streams, dice: random.Random) -> None:
         self.streams, self.dice = streams, dice

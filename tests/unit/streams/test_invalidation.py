@@ -29,7 +29,7 @@ def timers(clock: ManualClock) -> Timers:
 
 @pytest.fixture
 def streams(streams: Streams, timers: Timers) -> Streams:
-    """The streams of other tests, and somebody who calls later."""
+    """The streams of other tests, with delayed calls on timers."""
     return inline_streams(streams.engine, later=timers.later)
 
 

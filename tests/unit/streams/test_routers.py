@@ -1,4 +1,5 @@
-"""Routers from and into streams: every stream stays readable, nothing is put behind an end, nobody waits in silence."""
+"""Routers from and into streams: every stream stays readable, nothing is put behind an end, and every wait is
+reported."""
 
 import base64
 import logging

@@ -1,4 +1,4 @@
-"""The streams that the server writes: what they hold, who may change them, and what becomes of them."""
+"""The streams that the server writes: their content, the permissions to change them, and their lifetime."""
 
 from collections.abc import Callable
 from typing import Any
@@ -91,7 +91,7 @@ def test_registry_stream_catches_up_after_a_restart(disk: FakeDisk, clock: Manua
     for name in ("stays", "goes", "changes", "again"):
         create(streams, name, "application/json")
     turns.run()
-    # Now without the registry: its log is there, and nobody writes it.
+    # Now without the registry: its log is there, without a writer.
     quiet = reopened(disk, clock)
     quiet.delete("goes", lambda outcome: None)
     quiet.delete("again", lambda outcome: None)
@@ -155,7 +155,7 @@ def test_what_was_not_reported_of_streams_that_sleep_is_reported_and_they_sleep_
     create(streams, "closed")
     turns.run()
     streams.engine.close_inline()
-    # Now without the registry: its log is there, and nobody writes it.
+    # Now without the registry: its log is there, without a writer.
     quiet = start(disk.clone())
     quiet.append("closed", AppendRequest(body=b"", content_type="text/plain", close=True), lambda outcome: None)
     create(quiet, "untold")

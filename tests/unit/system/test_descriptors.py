@@ -1,4 +1,4 @@
-"""Descriptors are shared out before anybody needs them."""
+"""Descriptors are divided before they are needed."""
 
 import resource
 

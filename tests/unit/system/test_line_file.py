@@ -23,7 +23,7 @@ def test_lines_come_in_their_order_and_all_of_them_before_the_end(tmp_path: Path
 
 
 def test_what_is_too_much_is_lost_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pipe that nobody reads stands for a disk that does not answer."""
+    """A pipe without a reader stands for a disk that does not answer."""
     monkeypatch.setattr(request_logs, "WAITING_MAX", 10)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -1,4 +1,4 @@
-"""Reserved memory is used again, and never while anybody looks at it."""
+"""Reserved memory is reused, and never while it is referenced."""
 
 import random
 

@@ -58,7 +58,7 @@ def test_blocks_come_back() -> None:
     [(FrameKind.TXN_STAGE, encode_stage_head(STAGED)), (FrameKind.TXN_APPEND, encode_append_head(9))],
 )
 def test_no_other_kind_finds_a_block_in_it(kind: FrameKind, head: bytes) -> None:
-    """A frame whose kind is damaged must not be read as one that it is not."""
+    """A frame whose kind is damaged must not be read as another kind."""
     body = memoryview(head + BLOCK)
     for other in BLOCK_KINDS:
         try:

@@ -1,4 +1,4 @@
-"""Begin, stage, commit, abort: what is seen when, whose it is, and that nothing is done twice."""
+"""Begin, stage, commit, abort: the visibility of records, their owner, and that nothing is done twice."""
 
 import pytest
 
@@ -624,7 +624,7 @@ def test_a_commit_that_meets_a_full_disk_was_not_made_and_can_be_made_later() ->
     for shard in engine.core.shards:
         if shard.number != books.shard:
             shard.committer.flush()  # type: ignore[attr-defined]
-    # Everything is prepared; the next call is the one that writes the commit.
+    # Everything is prepared; the next call writes the commit.
     fs.plan = FaultPlan(call=fs.calls + 1, fault=Fault.ENOSPC, within=folder)
     flush(engine)
     (error,) = answers

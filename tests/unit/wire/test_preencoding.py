@@ -107,5 +107,5 @@ def test_a_fragment_is_made_around_data_that_is_in_its_place(tag: str | None) ->
         pass
     text, rows, payload_bytes, traits = draft.take(99, TS + 1, 17)
     assert (bytes(text), rows, payload_bytes, traits) == encode_fragments([record], 99, TS + 1, None, 17)
-    # It was made where the data was, unless what comes behind it is longer than anybody expects.
+    # It was made where the data was, unless the part behind it is longer than expected.
     assert (memoryview(text).obj is place.memory.obj) == (tag is None or len(tag) < 1000)

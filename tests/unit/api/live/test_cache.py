@@ -1,4 +1,4 @@
-"""Frames shared by those who come later: only as long as reading again would give the same."""
+"""Frames shared with later readers: only as long as reading again would give the same."""
 
 from tests.unit.api.live.rig import Rig
 

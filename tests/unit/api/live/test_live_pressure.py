@@ -1,4 +1,4 @@
-"""Priorities and followers: following raises a topic, and those of a topic that pressure puts off are told so."""
+"""Priorities and followers: following raises a topic, and followers of a topic that pressure delays are notified."""
 
 import pytest
 

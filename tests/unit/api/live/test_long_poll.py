@@ -50,7 +50,7 @@ class Poll:
 
 
 def play(scene: Callable[[Rig], Coroutine[Any, Any, None]]) -> Rig:
-    """Nobody waits and nobody is followed when a scene is over."""
+    """Checks that no waiters and no followers are left when a scene is over."""
     rig = Rig()
     rig.put("t")
     asyncio.run(asyncio.wait_for(scene(rig), 30))

@@ -1,4 +1,4 @@
-"""The frame that is made of a topic's last block: the very one that a read would have made, or none."""
+"""The frame that is made of a topic's last block: exactly the one that a read would have made, or none."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""RunQueue: nobody works for longer than a tick allows, and costly delivery is followed by a pause."""
+"""RunQueue: no task works for longer than a tick allows, and costly delivery is followed by a pause."""
 
 from collections.abc import Callable
 

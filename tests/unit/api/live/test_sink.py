@@ -1,4 +1,4 @@
-"""Slow connections: how long they may be full, what that costs them, and heartbeats of quiet ones."""
+"""Slow connections: how long they may be full, the consequences for them, and heartbeats of quiet ones."""
 
 from tests.unit.api.live.rig import MemorySink, Rig
 from topics.api.live import SlowLimits, Sweep

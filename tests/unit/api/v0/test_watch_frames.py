@@ -1,4 +1,4 @@
-"""Events as text: what a payload holds can never end an event or begin another."""
+"""Events as text: a payload can never end an event or begin another."""
 
 import json
 

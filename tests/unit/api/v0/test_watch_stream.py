@@ -1,4 +1,4 @@
-"""A stream of several topics: what a turn of delivery brings is one write, in order, each event with its id."""
+"""A stream of several topics: a turn of delivery is one write, in order, each event with its id."""
 
 from tests.unit.api.live.rig import Rig
 from topics.api.auth import ANYONE, KeyRing
@@ -69,7 +69,7 @@ class Watch:
 def test_topics_that_change_together_are_written_together() -> None:
     watch = Watch(80)
     watch.events()
-    # As a commit of many forwards does: all of them are told in one tick.
+    # As a commit of many forwards does: all of them are notified in one tick.
     scheduler = watch.rig.engine.core.scheduler
     ticks: list[object] = []
     defer, scheduler._defer = scheduler._defer, ticks.append

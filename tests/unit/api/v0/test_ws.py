@@ -1,4 +1,4 @@
-"""A socket's session in one process with its server: what it leaves behind, and who may open one."""
+"""A socket's session in one process with its server: its state after the end, and the permission to open one."""
 
 import asyncio
 import gc

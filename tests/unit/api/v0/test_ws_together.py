@@ -1,4 +1,4 @@
-"""Publishes that came together are answered, and stored, as those that came one by one."""
+"""Publishes that came together are answered, and stored, like single ones."""
 
 import asyncio
 import json

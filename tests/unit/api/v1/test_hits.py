@@ -25,7 +25,7 @@ SEARCH = {"primaryTimestampField": "time", "fields": FIELDS}
 
 
 def page(streams: Streams, make: Make, **asked: Any) -> tuple[bytes, int]:
-    """The answer of a search, all but what is told of its coverage, and in how many turns it was shown."""
+    """The answer of a search without its coverage, and the number of turns it took to send."""
     topic = streams.topic("a")
     request = bind_request(SearchBody(**asked), topic, search_config_of(topic), 3000)
     outcomes: list[Any] = []

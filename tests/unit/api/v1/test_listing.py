@@ -44,7 +44,7 @@ def test_a_list_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_list_states_the_same_of_streams_that_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of those it reads less: what it leaves out must be what cannot be otherwise."""
+    """It reads less of them: a list leaves out only the fields that cannot differ."""
     pages: list[bytes] = []
     monkeypatch.setattr(stream_details, "answer", lambda call, status, headers, body, kind: pages.append(body))
     clock = ManualClock()

@@ -30,7 +30,7 @@ def test_a_path_is_a_name_and_perhaps_a_part_of_it(path: str, found: StreamPath)
 
 
 def test_a_key_may_end_with_a_slash_that_is_spelled_out() -> None:
-    """A slash at the end of a path is nothing; one that somebody took the trouble to encode is the key's."""
+    """A slash at the end of a path is ignored; an encoded one belongs to the key."""
     assert split_path("/v1/stream/a/pk/x%2F") == StreamPath("a", "pk", "x/")
     assert split_path("/v1/stream/a/pk/x/") == StreamPath("a", "pk", "x")
 

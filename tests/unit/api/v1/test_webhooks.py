@@ -1,4 +1,4 @@
-"""Calls of webhooks that end badly, and what is told about them. Over https they are tried in tests/http/streams."""
+"""Calls of webhooks that end badly, and their reported errors. Over https they are tried in tests/http/streams."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ async def answer_of(caller: WebhookCaller, url: str) -> Any:
 
 
 def call(serve: Serve) -> tuple[Any, WebhookCaller]:
-    """Calls a receiver that does what it is told with its connection."""
+    """Calls a receiver with a scripted connection."""
 
     async def play() -> tuple[Any, WebhookCaller]:
         receiver = await asyncio.start_server(serve, "127.0.0.1", 0)

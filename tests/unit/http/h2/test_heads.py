@@ -1,4 +1,4 @@
-"""Heads both ways: what becomes of fields, and of the lines of an answer. Refused heads are tested in
+"""Heads in both directions: the handling of fields, and of the lines of an answer. Refused heads are tested in
 tests/http/protocol."""
 
 import pytest

@@ -28,7 +28,7 @@ class ByTheLibrary(MessageReader):
 def read(
     kind: type[MessageReader], pieces: list[bytes], *, together: bool = False
 ) -> tuple[list[Message], State, list[bytes], int]:
-    """The messages, and what is said to the peer."""
+    """Returns the messages, and the bytes for the peer."""
     protocol = ServerProtocol(state=State.OPEN)
     budget = Budget(1 << 30)
     limits = HttpLimits(body_bytes=_MAX_BYTES, refused_message_bytes=_MAX_BYTES)

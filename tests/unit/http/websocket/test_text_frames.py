@@ -1,4 +1,4 @@
-"""Frames made by hand are those of the library."""
+"""Frames made by hand equal the library's."""
 
 import pytest
 from websockets.frames import Frame, Opcode

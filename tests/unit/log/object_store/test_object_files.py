@@ -50,7 +50,7 @@ def test_a_change_starts_from_what_the_store_has(near: ObjectFileSystem, store: 
     store.put(DATA, [b"0123456789"])
     assert near.tail(DATA, 3) == b"789"
     assert bytes(near.open(DATA).map()) == b"0123456789"
-    store.put(DATA, [b"abcdefghij"])  # Nobody else does this; a copy that went bad looks the same.
+    store.put(DATA, [b"abcdefghij"])  # No other code does this; a damaged copy looks the same.
     file = near.open(DATA, write=True)
     assert file.size() == 10
     assert file.read_at(7, 3) == b"hij"

@@ -46,7 +46,7 @@ async def turns(count: int) -> None:
 
 @pytest.fixture(autouse=True)
 def restless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody rests where a test is about something else."""
+    """Turns off pauses in tests about something else."""
     monkeypatch.setattr(backend, "_APPENDING_S", 0.0)
 
 
