@@ -1,8 +1,8 @@
-"""Dead-letter queue: jobs that were delivered too often move to the dead letter topic, and back on request.
+"""Dead-letter queue: moves jobs that exceed their deliveries to the dead letter topic, and back on request.
 
-Nobody waits for a burial. When it cannot be done now, because the destination is full or being deleted, its log takes
-no writes, or it is a stream whose schema demands something else, the job stays where it is, out of reach of workers,
-and is tried again a moment later.
+No client waits for the move. If it is impossible now, because the destination is full or being deleted, its log is
+read-only, or it is a stream whose schema refuses the job, the job stays in the queue, unavailable to workers, and the
+move is retried shortly after.
 """
 
 import logging
@@ -37,23 +37,22 @@ from topics.streams.chunked_validation import is_schema_refusal
 from topics.wire.record_copies import Failures, read_provenance, stamp
 from topics.wire.record_slicing import RecordParts, parts_of
 
-# Moving records from one topic to another: in one or in the other, never in neither, also across a crash.
+# Atomic moves of records between topics: a record is in one of them, never in neither, also after a crash.
 #
 # The records arrive by value, in one frame of the destination's shard that names their origin; that frame is the commit
-# of the move. They depart by another frame, in the source's shard, and recovery makes up for one that is missing.
+# of the move. They depart by another frame, in the source's shard; recovery adds a missing departure.
 #
 # | the two topics are | what is logged | when |
 # |---|---|---|
-# | in one shard | arrival and departure, in this order, in one write | at once; a log is read up to where it ends |
+# | in one shard | arrival and departure, in this order, in one write | immediately; replay reads a log up to its end |
 # | in two shards | the arrival, synced whatever the class; then the departure | never the second without the first |
 #
-# In one shard both happen at the same moment for readers as well. In two, a reader may find a record in both for the
-# time of one commit. A destination of class ephemeral logs no arrival: what is moved there is as lasting as anything
-# there.
+# In one shard readers see both at the same moment. In two, a reader may find a record in both topics for the duration
+# of one commit. A destination of class ephemeral logs no arrival: moved records are as durable as its other records.
 
 
 class Move:
-    """Jobs to move. `done` gets the block they are in now, or the reason why nothing was moved."""
+    """Jobs to move. `done` gets their new block, or the error if nothing was moved."""
 
     __slots__ = ("dest", "done", "reason", "records", "seqs", "source")
 
@@ -75,7 +74,7 @@ class Move:
 
 
 class Arrival(LogOperation):
-    """Records come in."""
+    """The arrival of moved records."""
 
     __slots__ = ("timing",)
 
@@ -92,11 +91,11 @@ class Arrival(LogOperation):
         self.publish()
 
     def undo(self, error: TopicsError) -> None:
-        """Nobody saw them."""
+        """The records were never visible."""
 
 
 class Departure(LogOperation):
-    """Records that are in another topic now, or come there in the same write, go away."""
+    """The departure of records that are in another topic now, or arrive there in the same write."""
 
     __slots__ = ("_arrived", "_feature", "_ranges", "_reason")
 
@@ -115,8 +114,8 @@ class Departure(LogOperation):
         self._feature.depart(self.topic, self._reason, self._ranges)
 
     def undo(self, error: TopicsError) -> None:
-        """Jobs that have arrived count all the same. This log takes nothing more, so readers see it now, and recovery
-        sees to it; or, where the log takes nothing only for now, a later frame."""
+        """Removes the arrived jobs anyway. This log is read-only, so readers see the departure now, and recovery
+        repeats it; if the log is only halted, a later frame does."""
         if self._arrived:
             shard = self.path.engine.shards[self.topic.shard]
             for kind, body, _ in self.frames if shard.writer.halted else ():
@@ -133,7 +132,7 @@ class Mover:
         self._feature = feature
 
     def move(self, move: Move) -> None:
-        """Moves records whose bytes are at hand. The seqs ascend, and nobody else may be moving them."""
+        """Moves records whose bytes are given. The seqs ascend, and no other move may include them."""
         if move.source.shard == move.dest.shard:
             self._begin(move, lambda: None)
         else:
@@ -142,7 +141,7 @@ class Mover:
     def _begin(self, move: Move, finished: Callable[[], None]) -> None:
         path = self._core.path
         try:
-            # Everything that can refuse a move: once its frames are numbered, nothing may.
+            # All checks come first: once its frames are numbered, a move must not fail.
             path.check(move.source, patient=True)
             path.check(move.dest, patient=True)
             records = path.admit(move.dest, lambda: move.records, moved=True) or move.records
@@ -168,24 +167,24 @@ class Mover:
             else:
                 done(error)
 
-        # Synced where it is logged: another shard's log is about to rely on this frame.
+        # Synced if it is logged: another shard's log will depend on this frame.
         path.log_together((arrival,), arrived, Gate.SYNC if arrival.frames else Gate.CLASS)
 
     def _depart(self, move: Move, done: Callable[[TopicsError | None], None]) -> None:
-        """The records are in their destination, for good: now they leave where they were."""
+        """Removes the records from their source after the durable arrival."""
         core, source = self._core, move.source
         if not core.exists(source) or source.closing:
-            # Their topic goes as a whole. Should that fail, the next start finds the arrival and finishes the move.
+            # Their topic is being deleted. If that fails, the next start finds the arrival and finishes the move.
             done(None)
             return
         departure = Departure(core, self._feature, move, arrived=True)
-        # It counts either way.
+        # The arrival is effective either way.
         core.path.log_together((departure,), lambda error: done(None))
 
 
 _RETRY_MS = 1000
 _MOVE_BYTES = 4 * 1024 * 1024
-"""Payload that goes into one frame of a move; a single job always fits."""
+"""The maximum payload of one frame of a move; a single job always fits."""
 
 CreateTopic = Callable[[str, TopicConfigPatch, PutDone], None]
 Found = list[tuple[int, RecordParts]]
@@ -200,16 +199,16 @@ class DeadLetters:
         self._background = background
         self._create = create
         self._moving: dict[int, set[int]] = {}
-        """By topic, the records that a redrive is taking away."""
+        """By topic, the records that a redrive is removing."""
         self._creating: dict[str, list[tuple[Topic, Queue, list[int], Callable[[], None]]]] = {}
-        """By name, the dead letter topics on their way, and the burials that wait for each."""
+        """By name, the dead letter topics being created, and the moves that wait for each."""
 
     # There
 
     def bury(self, topic: Topic, queue: Queue, seqs: list[int], then: Callable[[], None] = lambda: None) -> None:
-        """Moves jobs that were delivered too often; they are `moving` already. Calls back once each of them is there,
-        or is to be tried again."""
-        # Meanwhile they may have been deleted, or their topic, or its wish to be rid of them.
+        """Moves jobs that exceeded their deliveries; they are `moving` already. Calls back once each of them has moved
+        or is scheduled for a retry."""
+        # Meanwhile they, their topic or its dead letter config may have been deleted.
         seqs = [seq for seq in seqs if queue.jobs.is_live(seq)]
         name = topic.config.dead_letter
         if not seqs or not self._core.exists(topic):
@@ -263,7 +262,7 @@ class DeadLetters:
                     self.bury(*burial)
 
         self._creating[name] = [(topic, queue, seqs, then)]
-        # As lasting as the queue: a job must not become easier to lose by failing.
+        # As durable as the queue: a failed job must not be easier to lose.
         patch = TopicConfigPatch(type=TopicType.LOG, durability=topic.config.durability)
         try:
             self._create(name, patch, created)
@@ -292,7 +291,7 @@ class DeadLetters:
                 self._stay(topic, queue, seqs, outcome)
                 then()
                 return
-            # A refused job does not hold back the others.
+            # A refused job does not block the others.
             index = outcome.detail.get("index")
             at = index if isinstance(index, int) else len(part) // 2
             some = [one for one in (part[:at], part[at : at + 1], part[at + 1 :]) if one]
@@ -310,7 +309,7 @@ class DeadLetters:
         )
         queue.lease_table.stay(seqs, self._core.steady() + _RETRY_MS)
 
-    # And back
+    # Redrive
 
     def redrive(self, topic: Topic, request: RedriveRequest, done: RedriveDone) -> None:
         """Moves jobs of a queue from a topic of dead letters back into it, the oldest first, in one step."""
@@ -334,13 +333,13 @@ class DeadLetters:
             except TopicsError as error:
                 done(error)
 
-        # Off the loop: it may have to look at every record of the source to find this queue's.
+        # Off the loop: it may have to scan every record of the source to find this queue's.
         self._background(
             lambda: _find(source.name, source.id, runs, core.reader, earliest, head, topic.name, requested, busy), found
         )
 
     def retry(self, topic: Topic, source: Topic, seq: int, done: RedriveDone) -> None:
-        """Moves one dead letter back into its queue; JobNotFoundError where it is none of this queue."""
+        """Moves one dead letter back into its queue; JobNotFoundError if it is not a dead letter of this queue."""
 
         def found(letters: Found) -> None:
             self._redrive_found(topic, source, letters, 1, done)
@@ -350,7 +349,7 @@ class DeadLetters:
     def find(
         self, topic: Topic, source: Topic, seq: int, then: Callable[[], None], failed: Callable[[TopicsError], None]
     ) -> None:
-        """Goes on once it is known that a record is a dead letter of the queue that nobody holds."""
+        """Continues after a record is confirmed as an unleased dead letter of the queue."""
 
         def found(letters: Found) -> None:
             if seq in self._busy(source) or not TopicJobs(source, self._core.reader).is_live(seq):
@@ -388,7 +387,7 @@ class DeadLetters:
         self._background(lambda: _split_records(cut, [seq], reader), found)
 
     def _busy(self, source: Topic) -> frozenset[int]:
-        """Records of a topic that must stay: workers have them, or they are on their way already."""
+        """Records of a topic that must stay: they are leased or already moving."""
         moving, queue = self._moving.get(source.id, set()), find_queue(source)
         if queue is None:
             return frozenset(moving)
@@ -402,7 +401,7 @@ class DeadLetters:
         for each in (topic, source):
             if not core.exists(each):
                 raise TopicNotFoundError(each.name)
-        # Time has passed since the search began.
+        # The state may have changed since the search began.
         busy, jobs = self._busy(source), TopicJobs(source, core.reader)
         there = [(seq, parts) for seq, parts in found if seq not in busy and jobs.is_live(seq)]
         if not there:
@@ -431,7 +430,7 @@ class DeadLetters:
 
         self._moving.setdefault(source.id, set()).update(seqs)
         if source.config.type is TopicType.QUEUE:
-            # Also where nothing happened in it yet: from now on nobody can claim them there.
+            # Also for a queue without state: from now on they cannot be claimed there.
             queue_of(source, self._core).lease_table.leave_unleased(seqs)
         self._mover.move(Move(source, seqs, topic, records, MoveReason.REDRIVE, moved))
 
@@ -440,14 +439,14 @@ class DeadLetters:
         if failed and queue is not None:
             queue.lease_table.stay(seqs, self._core.steady())
         moving, jobs = self._moving[source.id], TopicJobs(source, self._core.reader)
-        # Jobs that have arrived elsewhere and could not be removed here must not be sent a second time.
+        # Jobs that have arrived elsewhere and could not be removed here must not be moved twice.
         moving.difference_update(seqs if failed else [seq for seq in seqs if not jobs.is_live(seq)])
         if not moving:
             del self._moving[source.id]
 
 
 def _after(count: int, then: Callable[[], None]) -> Callable[[], None]:
-    """A function that does something when it was called so often."""
+    """Returns a function that calls `done` at its nth call."""
     left = count
 
     def done() -> None:
@@ -469,7 +468,7 @@ def _told(history: JobHistory | None) -> Failures | None:
 
 
 def _portions(found: Found) -> list[Found]:
-    """Jobs in portions that are not too large for one frame."""
+    """Jobs in portions that fit into one frame."""
     portions: list[Found] = [[]]
     room = _MOVE_BYTES
     for seq, parts in found:
@@ -497,7 +496,7 @@ def _find(
     name: str, topic_id: int, runs: list[Run], reader: RunReader, earliest: int, head: int, queue: str, requested: int,
     busy: frozenset[int],
 ) -> Found:  # fmt: skip
-    """The oldest dead letters of a queue. Touches nothing that changes, so any thread may do it."""
+    """The oldest dead letters of a queue. Reads only immutable state, so it may run on any thread."""
     found: Found = []
     for run in runs:
         if not run.traits & TRAIT_META or run.first_seq > head:

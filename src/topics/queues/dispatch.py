@@ -1,11 +1,11 @@
 """Job dispatch: distributes jobs over claims and push workers, in fair shares, and wakes waiters at lease expiry.
 
-A pass serves a cohort at once. Without a window (`claim_jitter_ms` 0) a claim is its own cohort, and the workers that
-wait are one. With a window, the first claim opens it, or the first job that a worker waits for, and everyone who comes
-until it closes is in. A cohort's jobs are divided in proportion to what each asked for.
+A pass serves one cohort. Without a window (`claim_jitter_ms` 0) each claim is a cohort, and the waiting workers are
+one. With a window, the first claim opens it, or the first job that a worker waits for, and all claims until it closes
+join. A cohort's jobs are divided in proportion to the requested numbers.
 
-A worker that got less than it can hold waits for the topic's next change. And while there are workers, the first moment
-at which time alone frees a job, or a place in a worker's hands, is looked at: one alarm a queue.
+A worker that got less than it can hold waits for the topic's next change. While there are workers, each queue has one
+alarm, for the next time at which a job or a worker's capacity becomes free.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,14 +42,14 @@ from topics.queues.queue_state import (
     plan_cut,
 )
 
-# Dividing what there is among those who want it: evenly, and in proportion to how much each asked for. Pure.
+# Divides jobs among claims fairly, in proportion to the requested numbers. Pure.
 
 
 def shares(available: int, requested: Sequence[int]) -> list[int]:
-    """How many each gets. Nobody gets more than asked for, and nothing is left while anybody wants more.
+    """The number of jobs for each claim: at most as many as requested, and none is left while a claim wants more.
 
-    Where there is too little, each gets the part that corresponds to what it asked for. The rest of the rounding goes
-    to those who lost most by it, one each; of equals, to those who came first.
+    If there are too few, each gets its proportional part. The remainder of the rounding goes to the claims that lost
+    most by it, one each, earlier claims first.
     """
     total = sum(requested)
     if available >= total:
@@ -65,8 +65,7 @@ def shares(available: int, requested: Sequence[int]) -> list[int]:
 
 
 def deal(jobs: Sequence[int], given: Sequence[int]) -> list[list[int]]:
-    """Deals jobs to workers one at a time in turn, so that all begin with the oldest. `given` adds up to the number of
-    jobs."""
+    """Assigns jobs to workers round-robin, so that all begin with the oldest. `given` adds up to the number of jobs."""
     hands: list[list[int]] = [[] for _ in given]
     waiting = [(hand, share) for hand, share in zip(hands, given, strict=True) if share]
     place = 0
@@ -84,15 +83,15 @@ _PUSH_BYTES = 1024 * 1024
 _CLAIM_BYTES = 64 * 1024 * 1024
 """Bytes of the answer to one claim, by the same rule: a claim of a thousand large jobs must not fill the memory."""
 _DAMAGED_RETRY_MS = 60_000
-"""How long a job that cannot be read is held back: others get their turn, and each try is told again."""
+"""The delay of an unreadable job: others get their turn, and each retry is reported again."""
 
 Bury = Callable[[Topic, Queue, list[int], Callable[[], None]], None]
-"""Moves jobs that were delivered too often to the dead letter topic; they are `leaving` already. Calls back once each
-of them is there, or stays for now."""
+"""Moves jobs that exceeded their deliveries to the dead letter topic; they are `leaving` already. Calls back once each
+of them has moved or stays for now."""
 
 
 class _AfterBurial:
-    """A claim that is answered when the jobs which it found dead are buried. Implements `Demand`."""
+    """A claim that is answered after its dead jobs have moved to the dead letter topic. Implements `Demand`."""
 
     def __init__(self, claim: PollClaim, queue: Queue, give_back: Callable[[Queue, list[Lease]], None]) -> None:
         self.node, self.lease_ms, self.requested = claim.node, claim.lease_ms, claim.requested
@@ -127,7 +126,7 @@ class _AfterBurial:
 
 
 class _LeaseChange(Change):
-    """Nobody who follows the topic sees anything of it."""
+    """The change is invisible to followers of the topic."""
 
     __slots__ = ()
     wakes = False
@@ -143,7 +142,7 @@ class Dispatcher:
     # Claims
 
     def claim(self, queue: Queue, demand: PollClaim) -> None:
-        """Serves a claim at once, or with its cohort."""
+        """Serves a claim immediately, or with its cohort."""
         jitter_ms = queue.jobs.topic.config.claim_jitter_ms
         if not jitter_ms:
             self._serve(queue, [demand])
@@ -152,7 +151,7 @@ class Dispatcher:
         self._open_window(queue, jitter_ms)
 
     def refresh(self, queue: Queue) -> int:
-        """Lets time do its work on a queue; returns the time."""
+        """Expires leases and delays of a queue; returns the current time."""
         core, topic, lease_table = self._core, queue.jobs.topic, queue.lease_table
         if topic.config.ttl_ms:
             core.expire(topic)
@@ -163,10 +162,10 @@ class Dispatcher:
         return now
 
     def check(self, queue: Queue) -> None:
-        """Comes before every change of the book that is logged, and before anything is decided."""
+        """Checks that a change of the book can be logged. Call it before any decision."""
         topic = queue.jobs.topic
         if leases_are_logged(topic):
-            # Workers that take and acknowledge jobs make room.
+            # Claims and acknowledgements free space.
             self._core.path.check(topic, patient=True, frees=True)
 
     def change(
@@ -177,7 +176,7 @@ class Dispatcher:
         undone: Callable[[TopicsError], None],
         failed: JobsFailed | None = None,
     ) -> None:
-        """Changes the book: at once, or by way of the leases log where that is durable."""
+        """Changes the book: immediately, or through the log if leases are durable."""
         topic, path = queue.jobs.topic, self._core.path
         if self._logs(topic):
             frames = [(FrameKind.LEASE, body(), b"")]
@@ -199,7 +198,7 @@ class Dispatcher:
         undone: Callable[[TopicsError], None] = lambda error: None,
         failed: JobsFailed | None = None,
     ) -> None:
-        """Returns jobs, with `failed` as those that failed, and for good if that is requested; the caller has called
+        """Returns jobs to the queue; `failed` are failed ones, permanently if requested. The caller has called
         `check`."""
         seqs, lease_table = [lease.seq for lease in leases], queue.lease_table
         if self._logs(queue.jobs.topic):
@@ -228,7 +227,7 @@ class Dispatcher:
     # Passes
 
     def schedule(self, queue: Queue) -> None:
-        """Remembers to look whether a worker can be served, once a tick."""
+        """Schedules a pass for the waiting workers at the end of the tick."""
         if queue.workers and not queue.scheduled:
             queue.scheduled = True
             self._core.defer(lambda: self._pass(queue))
@@ -256,7 +255,7 @@ class Dispatcher:
         return [worker for worker in queue.workers if worker.requested > 0]
 
     def _serve_workers(self, queue: Queue, cohort: Sequence[Demand]) -> None:
-        """Serves a cohort with workers in it: what goes wrong is told to claims, and passes or ends a worker."""
+        """Serves a cohort with workers: errors are returned to claims; a worker is kept or ended."""
         try:
             self._serve(queue, cohort)
         except ThrottledError as error:
@@ -268,7 +267,7 @@ class Dispatcher:
                 worker.end(error)
             queue.workers = [worker for worker in queue.workers if not worker.closed]
         else:
-            # Workers that were served come last the next time there are too few jobs for all.
+            # Served workers come last the next time there are too few jobs for all.
             served = [demand for demand in cohort if isinstance(demand, Worker)]
             queue.workers = [worker for worker in queue.workers if worker not in served] + served
 
@@ -291,7 +290,7 @@ class Dispatcher:
         self._wait(queue)
 
     def _wait(self, queue: Queue) -> None:
-        """Sees to it that the next change is looked at: of time, and of the topic where there were too few jobs."""
+        """Waits for the next expiry and, if there were too few jobs, for the topic's next change."""
         if not queue.workers:
             return
         topic = queue.jobs.topic
@@ -310,7 +309,7 @@ class Dispatcher:
         self._pass(queue)
 
     def end(self, queue: Queue, error: TopicsError) -> None:
-        """There will be no more jobs: everyone who waits is told."""
+        """Ends the queue's service: notifies all waiting claims and workers."""
         waiting, queue.waiting = queue.waiting, []
         workers, queue.workers = queue.workers, []
         _refuse(waiting, error)
@@ -333,7 +332,7 @@ class Dispatcher:
         config = topic.config
         bound = config.max_deliveries if config.dead_letter is not None else 0
         jobs, doomed = lease_table.take(sum(requested), queue.jobs, bound, config.dead_letter is not None)
-        # A cohort of one, which is almost every one there is, needs no dividing.
+        # A cohort of one, the usual case, needs no division.
         hands = [jobs] if len(cohort) == 1 else deal(jobs, shares(len(jobs), requested))
         granted = [self._leases(queue, demand, hand, now) for demand, hand in zip(cohort, hands, strict=True)]
         if leases_are_logged(topic):
@@ -366,8 +365,8 @@ class Dispatcher:
             self.schedule(queue)
 
     def _requested_counts(self, topic: Topic, cohort: Sequence[Demand]) -> list[int]:
-        """How many jobs each gets at most. Large ones are pushed some at a time: all that a worker does not read is
-        held in memory, and while it is behind it gets no more."""
+        """The maximum number of jobs for each. Large jobs are pushed a few at a time: unread jobs of a worker are held
+        in memory, and while it is behind it gets no more."""
         requested = [demand.requested for demand in cohort]
         if sum(requested) * topic.live_bytes <= _PUSH_BYTES * topic.live_count:
             return requested
@@ -381,12 +380,12 @@ class Dispatcher:
         return requested
 
     def _leases(self, queue: Queue, demand: Demand, hand: list[int], now: int) -> list[Lease]:
-        """The leases by which somebody is to get some jobs."""
+        """The new leases of some jobs."""
         if not hand:
             return []
         lease_ms = queue.jobs.topic.config.lease_ms if demand.lease_ms is None else clamp_lease_ms(demand.lease_ms)
         count, delivered, deadline = len(hand), queue.lease_table.delivered, now + lease_ms
-        # Random, so that nobody can speak for a lease that was never given to them.
+        # Random, so that only the holder of a lease can use it.
         tokens = unpack(f"<{count}Q", self._core.entropy.token(8 * count))
         holder = demand if isinstance(demand, Worker) else None
         leases = [
@@ -457,7 +456,7 @@ class Dispatcher:
             self.give_back(queue, leases)
 
     def _unreadable(self, queue: Queue, demand: Demand, leases: list[Lease], problem: object) -> None:
-        """Some jobs cannot be read: those are held back, the others free at once, and the caller is told."""
+        """Handles unreadable jobs: delays them, frees the others immediately, and reports the error to the caller."""
         if not isinstance(problem, CorruptSegmentError):
             problem = problem if isinstance(problem, TopicsError) else TopicsError(f"jobs could not be read: {problem}")
             first, last = leases[0].seq, leases[-1].seq
@@ -470,7 +469,7 @@ class Dispatcher:
         self.schedule(queue)
 
     def give_back(self, queue: Queue, leases: Sequence[Lease], ready_at: int = 0) -> None:
-        """Releases those leases that still hold, without anybody waiting for it."""
+        """Releases the leases that still hold, without a waiting caller."""
         held = [lease for lease in leases if queue.lease_table.leases.get(lease.seq) is lease]
         core, topic = self._core, queue.jobs.topic
         if not held or core.closed or not core.exists(topic):
@@ -478,7 +477,7 @@ class Dispatcher:
         try:
             self.check(queue)
         except TopicsError:
-            return  # The log takes no more writes: the leases end by themselves.
+            return  # The log is read-only: the leases expire.
         self.release(queue, held, ready_at)
 
 

@@ -1,8 +1,8 @@
-"""Job operations for people: list the jobs of a queue by state, retry, cancel, promote or release one, pause the queue.
+"""Job operations: list the jobs of a queue by state, retry, cancel, promote or release one, pause the queue.
 
-A page looks at a bounded number of jobs, whatever the queue holds: where few jobs have a state they are found in the
-lease table, otherwise the log is walked by seq, and a page that has looked at enough ends early with a cursor. Records
-are cut off the loop. Every change goes through the write path; a paused queue hands out nothing, and all else works.
+A page examines a bounded number of jobs: few jobs of a state are found in the lease table, otherwise the log is scanned
+by seq, and a page ends early with a cursor at the limit. Records are extracted off the loop. Every change uses the
+write path; a paused queue delivers no jobs, and all other operations work.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -30,11 +30,11 @@ READY, LEASED, DELAYED, DEAD = "ready", "leased", "delayed", "dead"
 STATES = (READY, LEASED, DELAYED, DEAD)
 PAGE_MAX = 1000
 _SORTED_MAX = 20_000
-"""Jobs of a state that are sorted for a page; of more the log is walked."""
+"""The maximum number of jobs of a state that are sorted for a page; for more the log is scanned."""
 _LOOKED_MAX = 4_000
-"""Jobs of the log that one page looks at."""
+"""The maximum number of jobs of the log that one page examines."""
 _READ_MAX = 1000
-"""Records that one page reads to find those with a tag, or dead letters of a queue."""
+"""The maximum number of records that one page reads to find a tag or the dead letters of a queue."""
 _PAGE_BYTES = 4 * 1024 * 1024
 """Payload of a page, by the mean size of the topic's records; a single job always fits."""
 
@@ -44,9 +44,9 @@ class JobPage(msgspec.Struct, frozen=True):
 
     topic: str
     body: bytes
-    """The jobs as JSON objects with commas between them."""
+    """The jobs as JSON objects, separated by commas."""
     next_seq: int | None
-    """Where the next page begins; None after the last one."""
+    """The cursor of the next page; None after the last one."""
 
 
 class JobChanged(msgspec.Struct, frozen=True):
@@ -56,9 +56,9 @@ class JobChanged(msgspec.Struct, frozen=True):
     seq: int
     """The seq that the job has now."""
     changed: bool
-    """False when the job is in another state than the operation is for."""
+    """False if the operation does not apply to the job's state."""
     state: str | None
-    """The state it is in now; None when it is gone."""
+    """The current state; None if the job is gone."""
     wal_append_ms: float = 0.0
     fsync_ms: float = 0.0
 
@@ -101,7 +101,7 @@ class _Tagged(msgspec.Struct, rename={"tag": "$tag"}):
 
 
 class _DeadMeta(msgspec.Struct):
-    """The text keys of a dead letter's meta that are ours; see `wire.record_copies`."""
+    """The reserved text keys of a dead letter's meta; see `wire.record_copies`."""
 
     deliveries: str = msgspec.field(name="$dead_letter_deliveries", default="0")
     reason: str = msgspec.field(name="$dead_letter_reason", default="")
@@ -115,7 +115,7 @@ _decode_dead = msgspec.json.Decoder(_DeadMeta).decode
 
 
 class _Plan(NamedTuple):
-    """Jobs that a page may have, and where the next one begins."""
+    """The candidate jobs of a page, and the cursor of the next one."""
 
     seqs: list[int]
     told: list[_Told]
@@ -142,7 +142,7 @@ class _Cancel(LogOperation):
 
 
 class _Unseen(Change):
-    """A change that those who follow the topic see nothing of."""
+    """A change that is invisible to followers of the topic."""
 
     __slots__ = ()
     wakes = False
@@ -158,8 +158,8 @@ class Jobs:
     # Looking
 
     def page(self, topic: Topic, state: str, tag: str | None, after: int, limit: int, done: PageDone) -> None:
-        """Lists jobs of one state behind a seq, only those with `tag` if one is given. Of `dead` the seqs are those of
-        the dead letter topic."""
+        """Lists jobs of one state after a seq, with `tag` if given. For `dead` the seqs are those of the dead letter
+        topic."""
         core = self._core
         limit = min(max(limit, 1), PAGE_MAX)
         source = self._dead_letters(topic) if state == DEAD else topic
@@ -291,7 +291,7 @@ class Jobs:
         self._letters.retry(topic, source, seq, moved)
 
     def pause(self, topic: Topic, paused: bool, done: PauseDone) -> None:
-        """Stops handing out jobs, or begins again; durable whatever the class of the topic."""
+        """Pauses or resumes delivery of jobs, durably for every class of the topic."""
         core = self._core
         core.path.check(topic, patient=True, frees=True)
 
@@ -340,7 +340,7 @@ class Jobs:
 
 
 def _walk(jobs: TopicJobs, after: int, limit: int, fits: Callable[[int], bool]) -> tuple[list[int], int | None]:
-    """Live seqs behind `after` that fit, and where to go on; None at the end of the log."""
+    """The matching live seqs after `after`, and the cursor to continue from; None at the end of the log."""
     found: list[int] = []
     seq, left, head = after + 1, _LOOKED_MAX, jobs.topic.head
     while left > 0:
@@ -357,7 +357,7 @@ def _walk(jobs: TopicJobs, after: int, limit: int, fits: Callable[[int], bool]) 
 
 
 def _page_of(topic: str, plan: _Plan, fragments: Sequence[bytes], tag: str | None, limit: int) -> JobPage:
-    """Builds a page of the records that were cut. Touches nothing that changes, so any thread may do it."""
+    """Builds a page of the extracted records. Reads only immutable state, so it may run on any thread."""
     bodies: list[bytes] = []
     for place, (seq, fragment) in enumerate(zip(plan.seqs, fragments, strict=True)):
         one = plan.told[place] if plan.told else None
@@ -384,7 +384,7 @@ def _dead(topic: str, meta: bytes) -> _Told | None:
         told = _decode_dead(meta)
         deliveries, first_ms, last_ms = int(told.deliveries), int(told.first_ms or 0), int(told.last_ms or 0)
     except ValueError:
-        # Anybody may write such keys.
+        # Clients may write such keys, too.
         return _Told(DEAD)
     if not last_ms:
         return _Told(DEAD, deliveries)

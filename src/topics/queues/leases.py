@@ -1,24 +1,24 @@
 """Leases: which worker holds which job, lease expiry (visibility timeout), and which job is next. Pure.
 
-A job is a record of the queue's log, named by its seq. The book knows only jobs that something happened to:
+A job is a record of the queue's log, identified by its seq. The book has entries only for jobs with a history:
 
-| a job is | known as |
+| a job is | the entry |
 |---|---|
-| fresh: nobody ever had it | nothing at all; the cursor has not passed it |
+| fresh: never delivered | none; the cursor has not passed it |
 | leased to a node until a deadline | a `Lease` in `leases` |
 | free again: its lease ended without an acknowledgement | its count in `delivered`, and a place in the free list |
-| held back until a moment, by a nack or by who appended it | that moment in `delayed`, and its count if it has one |
-| leaving: its acknowledgement is on its way to the log | its lease in `leaving` |
-| moving: on its way to another topic, nobody has it | its seq in `moving` |
-| any of these, and it failed before | besides, its past failures in `failures` |
+| delayed until a time, by a nack or by its append | that time in `delayed`, and its count if it has one |
+| leaving: its acknowledgement is being logged | its lease in `leaving` |
+| moving: on its way to another topic, without a lease | its seq in `moving` |
+| any of these, and it failed before | additionally its past failures in `failures` |
 | gone | nothing |
 
-So a queue with ten million fresh jobs costs no more than an empty one. Lease expiry has no timers here: `sweep` ends
-the leases whose deadline has passed, and costs nothing while none has. `queues.dispatch` sets an alarm for the next
+So a queue with ten million fresh jobs costs no more than an empty one. Lease expiry uses no timers here: `sweep` ends
+the leases whose deadline has passed, and costs nothing if there are none. `queues.dispatch` sets an alarm for the next
 deadline when a worker waits for pushed jobs.
 
 A frame of the leases log is absolute (this seq, this holder, this deadline, this many deliveries), so that applying it
-a second time, to a state that knew of it already, changes nothing.
+twice changes nothing.
 
 The requests and results of queue operations are declared at the end of the module.
 """
@@ -34,12 +34,12 @@ from topics.model.errors import InvalidRequestError, TopicsError, quoted
 from topics.queues.queue_frames import JobFailure, JobHistory
 
 _DOOMED_MAX = 1000
-"""Jobs that one look may find to be past their deliveries: the rest is found by the next."""
+"""The maximum number of exhausted jobs that one `take` finds: the next call finds the rest."""
 _NONE = 1 << 64
 _FAILURES_MAX = 3
-"""Failures of a job that are kept, the newest."""
+"""The number of failures of a job that are kept, newest first."""
 EXPIRED = "lease expired"
-"""The reason of a failure that no worker told."""
+"""The reason of a failure that no worker reported."""
 _STALE_MAX = 1024
 """Ended leases that may wait for their deadline, besides as many as there are leases, before they are swept out."""
 
@@ -48,7 +48,7 @@ class JobLog(Protocol):
     """The interface of the log that holds the jobs."""
 
     def is_live(self, seq: int) -> bool:
-        """Whether the record is still there."""
+        """Returns whether the record still exists."""
         ...
 
     def live_from(self, seq: int, requested: int) -> tuple[list[int], int]:
@@ -57,7 +57,7 @@ class JobLog(Protocol):
 
 
 class Holder(Protocol):
-    """Callback interface for the end of a lease, for whatever reason."""
+    """Callback interface for the end of a lease for any reason."""
 
     def ended(self, seq: int) -> None: ...
 
@@ -69,21 +69,21 @@ class Lease(msgspec.Struct, eq=False):
     node: str
     token: int
     deadline: int
-    """In ms since 1970. The lease is over once the time is past it, not when it is reached."""
+    """In ms since 1970. The lease expires after this time, not at it."""
     deliveries: int
-    """How often the job has been delivered, this time included."""
+    """The number of deliveries of the job, including this one."""
     holder: Holder | None = None
 
 
 class Taken(NamedTuple):
-    """Jobs to hand out, and jobs that were delivered too often to be handed out again."""
+    """Jobs to deliver, and jobs that have exhausted their deliveries."""
 
     jobs: list[int]
     doomed: list[int]
 
 
 class Held(NamedTuple):
-    """Which of the named jobs a node holds, and which it does not."""
+    """The requested jobs that a node holds, and those that it does not hold."""
 
     leases: list[Lease]
     skipped: list[int]
@@ -99,7 +99,7 @@ class InFlight:
 
 
 class LeaseTable:
-    """`in_flight` is the sum that the book's jobs in flight are part of, brought up to date once for each change."""
+    """`in_flight` is the sum that includes the book's jobs in flight, updated once for each change."""
 
     __slots__ = (
         "_counted", "_deadlines", "_delays", "_floor", "_free", "_known_below", "_lowest", "_noted", "_order", "_sum",
@@ -110,9 +110,9 @@ class LeaseTable:
     def __init__(self, in_flight: InFlight | None = None, wall_time: Callable[[int], int] = int) -> None:
         self._sum = InFlight() if in_flight is None else in_flight
         self._counted = 0
-        """How much of that sum is this book's."""
+        """The part of that sum that belongs to this book."""
         self.cursor = 0
-        """Every live seq below it is known to the book, or was when it was passed."""
+        """The cursor: every live seq below it is or was known to the book."""
         self.leases: dict[int, Lease] = {}
         self.leaving: dict[int, Lease] = {}
         self.moving: set[int] = set()
@@ -126,16 +126,17 @@ class LeaseTable:
         self._wall_time = wall_time
         self._free: list[int] = []
         self._deadlines: list[tuple[int, int, list[Lease]]] = []
-        """A heap with one entry a claim or extension: the lowest deadline first. Ended leases stay until then."""
+        """A heap with one entry for each claim or extension: the lowest deadline first. Ended leases stay until their
+        deadline."""
         self._noted = 0
         """Leases in all entries of that heap together, ended ones included."""
         self._delays: list[tuple[int, int, Sequence[int]]] = []
         self._order = 0
         self._known_below = 0
-        """Below it the cursor may meet jobs that the book knows: it begins anew after a restart."""
+        """Below it the cursor may find jobs that the book knows: after a restart it starts from the front."""
         self._floor = 0
         self._lowest = _NONE
-        """No known job has a lower seq, though there need not be one as low."""
+        """A lower bound of the seqs of known jobs."""
 
     # Looking
 
@@ -150,18 +151,18 @@ class LeaseTable:
         return len(self.delayed) + len(self.moving)
 
     def _count(self) -> None:
-        """Brings the sum up to date; ends every change that may have begun or ended a lease."""
+        """Updates the sum; called after every change that may have started or ended a lease."""
         now = len(self.leases) + len(self.leaving)
         self._sum.total += now - self._counted
         self._counted = now
 
     def uncount(self) -> None:
-        """The queue is gone: its jobs are not part of the sum any more, whatever still happens to them."""
+        """Removes the jobs of a deleted queue from the sum, permanently."""
         self._sum.total -= self._counted
         self._sum, self._counted = InFlight(), 0
 
     def ready(self, live_count: int) -> int:
-        """How many of the live jobs could be handed out now."""
+        """The number of live jobs that can be delivered now."""
         return live_count - self.in_flight - self.held_back
 
     def sweep(self, now: int) -> bool:
@@ -189,7 +190,7 @@ class LeaseTable:
         return changed
 
     def next_change(self) -> int | None:
-        """The first moment at which time alone may free a job; None when nothing waits for time."""
+        """The next time at which a job may become free by expiry; None if there is none."""
         deadlines = self._deadlines
         while deadlines and not any(self.leases.get(lease.seq) is lease for lease in deadlines[0][2]):
             self._noted -= len(heappop(deadlines)[2])
@@ -201,10 +202,10 @@ class LeaseTable:
     # Claiming
 
     def take(self, requested: int, log: JobLog, max_deliveries: int, buries: bool = False) -> Taken:
-        """Jobs that may be handed out, those that were freed first; `max_deliveries` of 0 is without a bound. `buries`
-        states whether jobs that failed for good have a topic to go to.
+        """Takes jobs to deliver, freed ones first; `max_deliveries` of 0 is unlimited. `buries` states whether
+        permanently failed jobs have a dead letter topic.
 
-        Whatever is returned is out of the free list and behind the cursor: it must be granted, moved or put back.
+        Returned jobs are out of the free list and behind the cursor: they must be granted, moved or put back.
         """
         jobs: list[int] = []
         doomed: list[int] = []
@@ -242,7 +243,7 @@ class LeaseTable:
         )
 
     def claim(self, leases: list[Lease]) -> None:
-        """Leases jobs that `take` gave out, all until the same deadline; or repeats the logged change."""
+        """Leases jobs returned by `take`, all until the same deadline; or replays the logged change."""
         self.leases.update([(lease.seq, lease) for lease in leases])
         for known in (self.delivered, self.delayed):
             if known:
@@ -257,12 +258,12 @@ class LeaseTable:
         self._count()
 
     def put_back(self, jobs: Iterable[int]) -> None:
-        """Takes jobs that `take` gave out, and nobody got, into the free list."""
+        """Puts undelivered jobs returned by `take` back into the free list."""
         for seq in jobs:
             heappush(self._free, seq)
 
     def withdraw(self, leases: Iterable[Lease]) -> None:
-        """A claim could not be logged: nobody was told of it, so it does not count as a delivery."""
+        """Undoes a claim that could not be logged: it was never answered, so it does not count as a delivery."""
         for lease in leases:
             if lease.seq in self.moving:
                 self.moving.discard(lease.seq)
@@ -277,7 +278,7 @@ class LeaseTable:
         """Finds the leases of a node; with tokens, only those whose token is the one given, if one is given."""
         leases = self.leases
         if tokens is None:
-            # Nearly always: a worker is done with what it was given, and in time.
+            # The usual case: a worker acknowledges all its jobs in time.
             mine = {seq: lease for seq in seqs if (lease := leases.get(seq)) is not None and lease.node == node}
             if len(mine) == len(seqs):
                 return Held(list(mine.values()), [])
@@ -292,7 +293,7 @@ class LeaseTable:
         return Held(list(found.values()), skipped)
 
     def extend(self, seqs: Iterable[int], deadline: int) -> list[Lease]:
-        """Sets another deadline; returns the leases that still held."""
+        """Sets a new deadline; returns the leases that still held."""
         held = [lease for seq in seqs if (lease := self.leases.get(seq)) is not None]
         for lease in held:
             lease.deadline = deadline
@@ -300,7 +301,8 @@ class LeaseTable:
         return held
 
     def release(self, seqs: Iterable[int], ready_at: int) -> None:
-        """Ends leases without an acknowledgement. The jobs are free, or held back until `ready_at` when that is set."""
+        """Ends leases without an acknowledgement. The jobs become free, or are delayed until `ready_at` if that is
+        set."""
         freed = []
         for seq in seqs:
             lease = self.leases.pop(seq, None) or self.leaving.pop(seq, None)
@@ -318,8 +320,8 @@ class LeaseTable:
             self.put_back(freed)
 
     def condemn(self, seqs: Iterable[int]) -> list[int]:
-        """Ends leases of jobs that shall not be tried again, which are on their way to another topic from now on;
-        returns those that were leased."""
+        """Ends leases of permanently failed jobs, which are moving to another topic from now on; returns the leased
+        ones."""
         found = []
         for seq in seqs:
             lease = self.leases.pop(seq, None) or self.leaving.pop(seq, None)
@@ -337,8 +339,7 @@ class LeaseTable:
     # Failing
 
     def note_failure(self, seq: int, failure: JobFailure) -> None:
-        """Remembers why a delivery ended. One of the same delivery or an older one that is known already changes
-        nothing."""
+        """Records the reason of a failed delivery. A known failure, of this or an older delivery, changes nothing."""
         known = self.failures.get(seq)
         if known is None:
             self.failures[seq] = JobHistory(failure.at_ms, (failure,))
@@ -352,11 +353,11 @@ class LeaseTable:
         self.reason_bytes += len(failure.reason)
 
     def note_expiry(self, lease: Lease) -> None:
-        """Remembers that a lease expired."""
+        """Records the expiry of a lease as a failure."""
         self.note_failure(lease.seq, JobFailure(lease.deliveries, self._wall_time(lease.deadline), lease.node, EXPIRED))
 
     def load_failures(self, histories: Iterable[tuple[int, JobHistory]]) -> None:
-        """Puts back what a snapshot has."""
+        """Restores the state from a snapshot."""
         self.failures = dict(histories)
         self.reason_bytes = sum([len(one.reason) for history in self.failures.values() for one in history.last])
 
@@ -372,7 +373,7 @@ class LeaseTable:
             self.reason_bytes -= sum([len(one.reason) for one in history.last])
 
     def delay(self, seqs: Sequence[int], ready_at: int) -> None:
-        """Holds jobs back that nobody has; they must not be in the free list."""
+        """Delays jobs without a lease; they must not be in the free list."""
         if seqs:
             lowest = min(seqs)
             self._lowest = min(self._lowest, lowest)
@@ -383,7 +384,7 @@ class LeaseTable:
     # Leaving
 
     def leave(self, leases: Iterable[Lease]) -> None:
-        """The leases end, as soon as the log has it: from now on nothing else can happen to them."""
+        """Marks leases as ending once the acknowledgement is logged: no other operation may change them from now on."""
         held, leaving = self.leases, self.leaving
         for lease in leases:
             seq = lease.seq
@@ -393,13 +394,13 @@ class LeaseTable:
                 lease.holder.ended(seq)
 
     def leave_unleased(self, seqs: Iterable[int]) -> None:
-        """Jobs that nobody holds are on their way to another topic, or to a worker as soon as the log has it."""
+        """Marks jobs without a lease as moving to another topic, or to a worker once that is logged."""
         for seq in seqs:
             self.moving.add(seq)
             self._lowest = min(self._lowest, seq)
 
     def stay(self, seqs: Iterable[int], ready_at: int) -> None:
-        """The log could not take it: leases hold again, and what was to be moved is tried again at `ready_at`."""
+        """Undoes a change that could not be logged: leases hold again, and moves are retried at `ready_at`."""
         unleased = []
         for seq in seqs:
             lease = self.leaving.pop(seq, None)
@@ -412,7 +413,7 @@ class LeaseTable:
         self.delay(unleased, ready_at)
 
     def forget(self, before_seq: int, ranges: Iterable[tuple[int, int]]) -> None:
-        """Records were deleted, by acknowledgements or otherwise: nothing is known of them any more."""
+        """Forgets deleted records, acknowledged or otherwise."""
         known = self._known_count()
         if not known:
             return
@@ -426,14 +427,15 @@ class LeaseTable:
         self._count()
 
     def forget_where(self, is_gone: Callable[[int], bool]) -> None:
-        """Many records were deleted at one moment."""
+        """Forgets many deleted records at once."""
         gone = [seq for seq in self._known_seqs() if is_gone(seq)]
         if gone:
             self._forget_all(gone)
             self._count()
 
     def forget_below(self, floor: int) -> bool:
-        """A cap or time took the records below a floor; True when any was known. Cheap while the floor stays."""
+        """Forgets evicted records below a floor; returns True if any was known. Cheap while the floor does not
+        change."""
         if floor <= self._floor:
             return False
         self._floor = floor
@@ -484,7 +486,7 @@ class LeaseTable:
             self._note_anew()
 
     def _note_anew(self) -> None:
-        """Leaves out what has ended: a queue with long leases and quick workers would otherwise remember a day."""
+        """Removes ended leases: a queue with long leases and fast workers would otherwise keep them for a day."""
         by_deadline: dict[int, list[Lease]] = {}
         for lease in self.leases.values():
             by_deadline.setdefault(lease.deadline, []).append(lease)
@@ -494,7 +496,7 @@ class LeaseTable:
         self._noted = len(self.leases)
 
     def rebuild(self, is_live: Callable[[int], bool]) -> None:
-        """Everything is replayed: forgets what is not there, and begins to hand out from the front."""
+        """Ends replay: forgets missing records, and starts delivery from the front."""
         self._forget_all([seq for seq in {*self._known_seqs(), *self.failures} if not is_live(seq)])
         self._count()
         self.cursor = 0
@@ -523,7 +525,7 @@ def format_lease_id(token: int) -> str:
 
 
 def parse_lease_id(text: str, field: str = "lease_ids") -> int | None:
-    """The token in a lease id; None for an empty one, which fences nothing. Anything else is refused."""
+    """The token in a lease id; None for an empty one, which fences nothing. Other texts are refused."""
     if not text:
         return None
     digits = text.removeprefix(_PREFIX)
@@ -533,18 +535,18 @@ def parse_lease_id(text: str, field: str = "lease_ids") -> int | None:
 
 
 class QueueCounters(msgspec.Struct, frozen=True, gc=False):
-    """How many jobs are in which state. `ready`, `in_flight` and `delayed` add up to the live jobs."""
+    """The number of jobs in each state. `ready`, `in_flight` and `delayed` add up to the live jobs."""
 
     ready: int
-    """Could be claimed now."""
+    """Jobs that can be claimed now."""
     in_flight: int
-    """Held by workers, or on their way out of the queue."""
+    """Jobs that are leased or leaving the queue."""
     delayed: int
-    """Held back until a moment, by a nack or by the caller that appended them."""
+    """Jobs delayed until a time, by a nack or by their append."""
     dead_lettered: int
-    """Moved to the dead letter topic since the queue was created."""
+    """Jobs moved to the dead letter topic since the queue was created."""
     paused: bool = False
-    """Whether no jobs are handed out."""
+    """Whether delivery is paused."""
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -558,15 +560,15 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
-    """One job in a worker's hands."""
+    """One leased job."""
 
     seq: int
     token: int
     deadline: int
     deliveries: int
     fragment: bytes
-    """The job as a JSON object: `$seq`, `$ts`, `data`, `lease_id`, `deadline`, `deliveries`, and where it has them
-    `$node`, `meta` and `$tag`."""
+    """The job as a JSON object: `$seq`, `$ts`, `data`, `lease_id`, `deadline`, `deliveries`, and if present `$node`,
+    `meta` and `$tag`."""
 
     @property
     def lease_id(self) -> str:
@@ -585,7 +587,7 @@ class ClaimResult(msgspec.Struct, frozen=True):
 
     @property
     def body(self) -> bytes:
-        """The jobs as JSON with commas between them: put it between brackets and it is an answer."""
+        """The jobs as JSON, separated by commas, without the enclosing brackets."""
         return b",".join([job.fragment for job in self.jobs])
 
 
@@ -595,20 +597,20 @@ class HeldRequest(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     seqs: Sequence[int]
     lease_ids: Sequence[str] | None = None
-    """One for each seq, in the same order; an empty text fences nothing. A stale id makes its seq skipped."""
+    """One for each seq, in the same order; an empty text fences nothing. Seqs with a stale id are skipped."""
 
 
 class NackRequest(HeldRequest, frozen=True, kw_only=True):
     delay_ms: int = 0
     reason: str = ""
-    """Why they failed. Without one, and not fatal, they are only given back."""
+    """The reason of the failure. Without one, and not fatal, the jobs are only returned."""
     fatal: bool = False
-    """Whether they go to the dead letter topic at once."""
+    """Whether they move to the dead letter topic immediately."""
 
 
 class ExtendRequest(HeldRequest, frozen=True, kw_only=True):
     lease_ms: int
-    """From now on: the deadline is set, nothing is added to it."""
+    """From now: the deadline is replaced, not extended."""
 
 
 class AckResult(msgspec.Struct, frozen=True):
@@ -625,7 +627,7 @@ class AckResult(msgspec.Struct, frozen=True):
 class NackResult(msgspec.Struct, frozen=True):
     topic: str
     nacked: int
-    """Jobs given back, those that are dead letters now among them."""
+    """Returned jobs, including new dead letters."""
     skipped: list[int]
     ready: int
     in_flight: int
@@ -662,7 +664,7 @@ class RedriveResult(msgspec.Struct, frozen=True):
     """The seqs the jobs have in the queue now, `first_seq` to `last_seq`; 0 and 0 when nothing was moved."""
     last_seq: int
     more: bool
-    """Whether the source may hold more of them."""
+    """Whether the source may have more of them."""
     wal_append_ms: float = 0.0
     fsync_ms: float = 0.0
 
@@ -681,7 +683,7 @@ class LeasePage(msgspec.Struct, frozen=True):
     leases: list[LeaseInfo]
     """By seq."""
     next_after: int | None
-    """Where the next page begins (`after`); None when this is the last."""
+    """The cursor of the next page (`after`); None for the last page."""
 
 
 class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,19 +12,19 @@
 
 An acknowledgement is a DELETE: the job is gone, and with it its lease. Expiry is not logged at all: a lease states when
 it ends. Every event is absolute, so reading it a second time changes nothing. Times are those of the clock on the wall
-when the event was decided, and `lasts` states how many milliseconds were left until then: after a restart nothing lasts
-longer than it would have, whatever became of that clock (`engine.core`).
+when the event was decided, and `lasts` is the remaining time in milliseconds: after a restart no duration becomes
+longer, even if that clock was changed (`engine.core`).
 
-A QUEUE frame that states why jobs failed stands before the LEASE that gives them back, in the same write, and like that
-only where leases are logged. A failure is known by the number of its delivery, so that one which is read twice counts
-once. A pause is logged whatever the leases are.
+A QUEUE frame with the reasons of failed jobs precedes the LEASE that returns them, in the same write; both exist only
+if leases are logged. A failure is identified by the number of its delivery, so that reading it twice counts once. A
+pause is always logged.
 
-DELAY stands before the APPEND it speaks of, in the same write. A crash between the two leaves a delay for jobs that do
-not exist, and recovery forgets it; the other way round a job would be ready too early.
+DELAY precedes its APPEND in the same write. A crash between the two leaves a delay for jobs that do not exist, which
+recovery drops; in the reverse order a job would be ready too early.
 
-A move is an ARRIVAL in the destination's shard and a DEPARTURE in the source's. The arrival holds the records by value
-and counts as soon as it is in the log: a departure that is missing is made up for by recovery. Reason 1 is a job that
-was delivered too often (a dead letter), 2 one that is sent back to its queue.
+A move is an ARRIVAL in the destination's shard and a DEPARTURE in the source's. The arrival contains the records by
+value and is effective once it is in the log: recovery adds a missing departure. Reason 1 is a job that exceeded its
+deliveries (a dead letter), 2 a job that returns to its queue.
 
 The queue's part of a topic's state is the msgpack of `QueuePart`, under the name `queue`.
 """
@@ -70,12 +70,12 @@ class Claim(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """When something ends that lasts for a while."""
+    """The end of a duration."""
 
     time: int
     """By the clock on the wall."""
     lasts_ms: int | None
-    """The remaining time when the frame was written; None where it was not recorded."""
+    """The remaining time when the frame was written; None if it was not recorded."""
 
 
 class LeaseFrame(NamedTuple):
@@ -109,7 +109,7 @@ class LeaseState(msgspec.Struct, array_like=True, frozen=True):
 
 
 class JobFailure(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A delivery that ended without an acknowledgement, for a reason that was given or is known."""
+    """A delivery that ended without an acknowledgement, with its reason."""
 
     deliveries: int
     """The number of the delivery."""
@@ -117,16 +117,16 @@ class JobFailure(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """By the clock on the wall."""
     node: str
     reason: str
-    """May be empty where `fatal` is sufficient."""
+    """May be empty if `fatal` is set."""
     fatal: bool = False
-    """Whether the job shall not be tried again."""
+    """Whether the job must not be retried."""
 
 
 class JobHistory(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The failures of a job."""
 
     first_ms: int
-    """When it failed for the first time."""
+    """The time of the first failure."""
     last: tuple[JobFailure, ...]
     """The last few failures, the newest at the end."""
 
@@ -136,23 +136,23 @@ class JobHistory(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class QueuePart(msgspec.Struct, array_like=True, frozen=True):
-    """The queue's part of a snapshot. Leases and counts are there only when the queue's leases are durable."""
+    """The queue's part of a snapshot. It contains leases and counts only if the queue's leases are durable."""
 
     dead_lettered: int = 0
     delayed: list[tuple[int, int]] = []
-    """Seq and the moment it is ready."""
+    """Seq and the time when the job is ready."""
     leases: list[LeaseState] = []
     delivered: list[tuple[int, int]] = []
     """Seq and number of deliveries, of jobs that are not leased."""
     told_ms: int = 0
-    """The wall time when this was said, which all moments in it are compared with; 0 in older snapshots."""
+    """The wall time of the snapshot, to which all times in it are relative; 0 in older snapshots."""
     failures: list[tuple[int, JobHistory]] = []
     """Seq and past failures; only when the queue's leases are durable."""
     paused: bool = False
 
 
 class JobsFailed(msgspec.Struct, array_like=True, frozen=True, tag=1, gc=False):
-    """Jobs that a worker gave back with a reason."""
+    """Jobs that a worker returned with a reason."""
 
     at_ms: int
     node: str
@@ -163,7 +163,7 @@ class JobsFailed(msgspec.Struct, array_like=True, frozen=True, tag=1, gc=False):
 
 
 class QueuePaused(msgspec.Struct, array_like=True, frozen=True, tag=2, gc=False):
-    """The queue hands out no jobs from here on, or does so again."""
+    """A pause or resumption of the queue."""
 
     paused: bool
 
@@ -224,12 +224,12 @@ def decode_delay(body: memoryview) -> tuple[Ending, int, int]:
 
 
 def encode_arrival_head(reason: MoveReason, source_id: int, seqs: Sequence[int]) -> bytes:
-    """Everything before the block."""
+    """The part of the frame before the block."""
     return _ARRIVAL.pack(reason, source_id, len(seqs)) + _encode_seqs(seqs)
 
 
 def decode_arrival(body: memoryview) -> tuple[Arrival, memoryview]:
-    """Where the records came from, and their block."""
+    """The origin of the records, and their block."""
     reason, source_id, count = _ARRIVAL.unpack_from(body, 0)
     end = _ARRIVAL.size + count * _U64_BYTES
     if not count or end > len(body):

@@ -1,9 +1,9 @@
 """Queue state of a topic: its leases, and the workers that wait for jobs.
 
-Jobs in the log: finding those that are live, and cutting out their records.
+Jobs in the log: finds live jobs and extracts their records.
 
-Finding happens on the loop and looks at flags only. Cutting touches nothing that changes, so any thread can do it; it
-is left to one where the cold folder has to be asked.
+Jobs are found on the loop, by flags only. Extraction reads only immutable state, so it may run on any thread; a thread
+does it if the cold folder must be read.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ _DELETED = bytes((DELETED,))
 
 
 class TopicJobs:
-    """A topic's records as its queue looks at them (`queues.leases.JobLog`)."""
+    """A topic's records as the jobs of its queue (`queues.leases.JobLog`)."""
 
     __slots__ = ("_reader", "damaged", "topic")
 
@@ -64,7 +64,7 @@ class TopicJobs:
         self.topic = topic
         self._reader = reader
         self.damaged: CorruptSegmentError | None = None
-        """A segment that could not be looked into, and was passed over; a caller that asked should hear of it."""
+        """The error of an unreadable segment that was skipped, to report to the caller."""
 
     def is_live(self, seq: int) -> bool:
         topic = self.topic
@@ -106,7 +106,7 @@ class TopicJobs:
 
 
 class Cut(NamedTuple):
-    """Where jobs are: slices of runs, in the order of the seqs."""
+    """The places of jobs: slices of runs, in the order of the seqs."""
 
     topic_name: str
     topic_id: int
@@ -114,12 +114,12 @@ class Cut(NamedTuple):
 
     @property
     def cold(self) -> bool:
-        """Whether it would touch the cold folder, whose speed nobody knows."""
+        """Whether it reads from the cold folder, whose speed is unknown."""
         return any([isinstance(run, Segment) and run.cold and run.blocks is None for run, _, _ in self.slices])
 
 
 def plan_cut(topic: Topic, seqs: Sequence[int]) -> Cut:
-    """Where the jobs are that were just found; `seqs` ascend."""
+    """The places of the jobs just found; `seqs` ascend."""
     slices: list[tuple[Run, int, int]] = []
     for first, last in ranges_of(seqs):
         seq = first
@@ -133,7 +133,7 @@ def plan_cut(topic: Topic, seqs: Sequence[int]) -> Cut:
 
 
 def ranges_of(seqs: Sequence[int]) -> list[SeqRange]:
-    """Seqs of jobs, each once, as ranges: mostly all of them stand beside each other."""
+    """Distinct seqs of jobs as ranges; mostly they are consecutive."""
     first, last = min(seqs), max(seqs)
     return [(first, last)] if last - first == len(seqs) - 1 else as_ranges(seqs, MAX_U64)
 
@@ -158,7 +158,7 @@ def execute_cut(cut: Cut, reader: RunReader) -> list[bytes]:
 
 
 def _of_block(block: Block, lo: int, hi: int) -> list[bytes]:
-    """The same of a block in memory, which needs no view: nearly every job is claimed while it is in one."""
+    """The fragments of jobs in one block in memory, without a view: most jobs are claimed while in such a block."""
     text, base = block.text, block.base
     if block.count == 1:
         return [bytes(text)]
@@ -178,9 +178,9 @@ def _within(damaged: Range, lo: int, hi: int) -> Range:
 def claimed_jobs(
     leases: Sequence[Lease], fragments: Sequence[bytes], reported: Callable[[int], int]
 ) -> list[ClaimedJob]:
-    """The jobs as their worker gets them: the stored fragment with the lease put before its closing brace.
+    """The jobs as delivered: the stored fragment with the lease inserted before its closing brace.
 
-    All leases end at the same moment, which `reported` makes one of the clock on the wall.
+    All leases have the same deadline, which `reported` converts to wall time.
     """
     deadline = reported(leases[0].deadline)
     return [
@@ -193,7 +193,7 @@ def claimed_jobs(
     ]  # fmt: skip
 
 
-# Alarms: things to do at a moment, behind one timer of the loop however many there are.
+# Alarms: scheduled actions that share one timer of the loop.
 #
 # Time is the engine's. Without a loop nothing runs by itself: the code that moves the clock calls `run_due`.
 
@@ -239,7 +239,7 @@ class Alarms:
         return alarm
 
     def run_due(self) -> None:
-        """Does everything whose moment has come."""
+        """Runs all due actions."""
         now = self._now()
         while self._heap and self._heap[0][0] <= now:
             alarm = heappop(self._heap)[2]
@@ -248,7 +248,7 @@ class Alarms:
                 try:
                     action()
                 except Exception:
-                    # One queue's trouble must not keep the alarms of the others from going off.
+                    # A failure of one queue must not block the alarms of others.
                     _log.exception("queue timer failed")
 
     def _arm(self) -> None:
@@ -271,18 +271,18 @@ class Alarms:
 
 
 class Demand(Protocol):
-    """Somebody who wants jobs: one claim, or a worker that is pushed to."""
+    """A demand for jobs: one claim, or a push worker."""
 
     node: str
     lease_ms: int | None
 
     @property
     def requested(self) -> int:
-        """How many jobs it would take now."""
+        """The number of jobs it accepts now."""
         ...
 
     def deliver(self, topic: str, jobs: list[ClaimedJob], ready: int, timing: CommitTiming) -> bool:
-        """Hands jobs over; False when nobody is there to take them any more."""
+        """Delivers jobs; returns False if the recipient is gone."""
         ...
 
     def refuse(self, error: TopicsError) -> None: ...
@@ -310,17 +310,16 @@ class PollClaim:
             self._done(error)
 
     def cancel(self) -> None:
-        """Nobody waits for the answer any more. Jobs that were not handed out yet are not; the rest goes back at
-        once."""
+        """Cancels the claim: no more jobs are delivered, and delivered ones are returned immediately."""
         self._done = None
         self.requested = 0
 
 
 class Worker:
-    """A worker that jobs are pushed to: it holds at most `max` of them, and gets another for each that it is done with.
+    """A push worker: it holds at most `max` jobs, and gets another for each that it finishes.
 
-    Made by `Queues.open_worker`. `push` is called with jobs as they become its own, never with none; `ended` at most
-    once, when there will be no more: the topic was deleted, or the engine stops, or its log takes no more writes.
+    Made by `Queues.open_worker`. `push` is called with newly leased jobs, never with an empty list; `ended` at most
+    once, after the last job: the topic was deleted, the engine stops, or the log is read-only.
     """
 
     __slots__ = (
@@ -341,11 +340,11 @@ class Worker:
         self.max = most
         self.lease_ms = lease_ms
         self.held: dict[int, Lease] = {}
-        """The jobs that were delivered here and are not settled yet: nobody else's count against `max`."""
+        """The unsettled jobs delivered to this worker; only they count against `max`."""
         self.paused = False
         self.closed = False
         self.in_portions = False
-        """Whether it got less than it wanted, so that the next portion is to follow."""
+        """Whether it got less than it wanted, so that the next portion follows."""
         self._push = push
         self._ended = ended
         self._wake = wake
@@ -356,7 +355,7 @@ class Worker:
         return 0 if self.paused or self.closed else self.max - len(self.held)
 
     def pause(self) -> None:
-        """No more jobs for now: its connection is behind."""
+        """Pauses delivery while its connection is behind."""
         self.paused = True
 
     def resume(self) -> None:
@@ -365,7 +364,7 @@ class Worker:
             self._wake()
 
     def close(self) -> None:
-        """The worker is gone: every job that was delivered here and is not settled can be claimed again at once."""
+        """Closes the worker: its unsettled jobs can be claimed again immediately."""
         if not self.closed:
             self.closed = True
             self._close(self)
@@ -373,7 +372,7 @@ class Worker:
     # For the queue
 
     def ended(self, seq: int) -> None:
-        """One of its leases is over."""
+        """Called when one of its leases ends."""
         self.held.pop(seq, None)
 
     def deliver(self, topic: str, jobs: list[ClaimedJob], ready: int, timing: CommitTiming) -> bool:
@@ -387,7 +386,7 @@ class Worker:
         return True
 
     def refuse(self, error: TopicsError) -> None:
-        """Damage and pressure pass: the worker stays, and the queue tries again."""
+        """Damage and pressure are transient: the worker stays, and the queue retries."""
 
     def end(self, error: TopicsError) -> None:
         if not self.closed:
@@ -400,7 +399,7 @@ JOB_BYTES = 400
 
 
 class Queue:
-    """Everything the engine knows of a queue besides its records."""
+    """The state of a queue besides its records."""
 
     __slots__ = ("alarm", "jobs", "lease_table", "paused", "scheduled", "waiting", "watching", "window", "workers")
 
@@ -412,12 +411,12 @@ class Queue:
         self.window: Alarm | None = None
         self.workers: list[Worker] = []
         self.watching = False
-        """Whether the topic will report its next change."""
+        """Whether it waits for the topic's next change."""
         self.scheduled = False
         self.paused = False
-        """Whether no jobs are handed out, by request."""
+        """Whether delivery is paused by request."""
         self.alarm: Alarm | None = None
-        """For the next moment at which time alone changes anything; set only while there are workers."""
+        """The alarm for the next expiry; set only while there are workers."""
 
     @property
     def memory_bytes(self) -> int:
@@ -435,12 +434,12 @@ class Queue:
 
 
 def find_queue(topic: Topic) -> Queue | None:
-    """A topic's queue, if anything happened in it yet."""
+    """A topic's queue, or None if it has no state yet."""
     return topic.parts.get(PART_NAME) if topic.parts is not None else None  # type: ignore[return-value]
 
 
 def queue_of(topic: Topic, core: EngineCore) -> Queue:
-    """A topic's queue, which begins with the first thing that happens in it."""
+    """A topic's queue; creates its state if necessary."""
     queue = find_queue(topic)
     if queue is None:
         queue = Queue(topic, core)
@@ -450,15 +449,15 @@ def queue_of(topic: Topic, core: EngineCore) -> Queue:
     return queue
 
 
-# Queues as checkpoints and recovery meet them (`engine.features`).
+# Queues in checkpoints and recovery (`engine.features`).
 #
-# A snapshot keeps of a queue what its log would rebuild. With durable leases that is everything; without, it is the
-# jobs that were appended with a delay, and the number of dead letters. Leases, counts of deliveries and the delays of
-# nacks are then lost in any restart, which is the same as if every lease had expired.
+# A snapshot contains the queue state that the log would rebuild. With durable leases that is all of it; without, it is
+# the jobs appended with a delay, and the number of dead letters. Leases, delivery counts and nack delays are then lost
+# in a restart, as if every lease had expired.
 
 
 def note_failures(lease_table: LeaseTable, failed: JobsFailed) -> None:
-    """Remembers why jobs were given back."""
+    """Records the reasons of returned jobs."""
     for seq, deliveries in failed.jobs:
         lease_table.note_failure(seq, JobFailure(deliveries, failed.at_ms, failed.node, failed.reason, failed.fatal))
 
@@ -472,7 +471,7 @@ class QueueFeature:
         self._arrivals: list[Arrival] = []
         """Moves found in the log. Moves whose other half is missing are finished by `reconcile`."""
         self.freed: Event[Queue] = Event()
-        """Workers of a queue may have lost jobs that they held (`queues.dispatch`)."""
+        """Emitted when workers of a queue may have lost leases (`queues.dispatch`)."""
         core.applier.deleted.subscribe(self._deleted)
         core.applier.marked.subscribe(self._marked)
         core.topic_removed.subscribe(self._topic_deleted)
@@ -506,7 +505,7 @@ class QueueFeature:
             for seq, token, deliveries in claims:
                 before = lease_table.leases.get(seq)
                 if before is not None and before.token != token and before.deliveries < deliveries:
-                    # It was claimed again without being given back.
+                    # It was claimed again without being returned.
                     lease_table.note_expiry(before)
             lease_table.claim([Lease(seq, node, token, time, deliveries) for seq, token, deliveries in claims])
         elif event is LeaseEvent.EXTENDED:
@@ -518,7 +517,7 @@ class QueueFeature:
         return False
 
     def reconcile(self) -> None:
-        """Finishes moves that a crash has cut in two, then puts every queue in order."""
+        """Finishes moves that a crash interrupted, then ends the replay of every queue."""
         core = self._core
         for reason, source_id, seqs in self._arrivals:
             source = core.topic_at(source_id)
@@ -533,7 +532,7 @@ class QueueFeature:
             if queue is not None:
                 queue.lease_table.rebuild(queue.jobs.is_live)
                 in_flight += queue.lease_table.in_flight
-        # Queues that the log deletes further on may have been counted on the way here.
+        # Queues that a later frame deletes may have been counted before.
         core.totals.in_flight.total = in_flight
 
     # Snapshots
@@ -546,7 +545,7 @@ class QueueFeature:
         return encode_part(self._with_wall_times(part)) if part != QueuePart() else b""
 
     def _with_wall_times(self, part: QueuePart) -> QueuePart:
-        """Every moment by the wall clock, and the present time of that clock."""
+        """All times by the wall clock, and its current time."""
         time = self._core.time
         ahead = time.wall() - time.steady()
         return QueuePart(
@@ -578,14 +577,14 @@ class QueueFeature:
     # Shared with live operations
 
     def depart(self, topic: Topic, reason: MoveReason, ranges: list[SeqRange]) -> int:
-        """Takes records away that are in another topic now."""
+        """Removes records that are in another topic now."""
         removed = self._core.applier.delete(topic, 0, ranges)
         if reason is MoveReason.DEAD_LETTER and removed:
             queue_of(topic, self._core).lease_table.dead_lettered += removed
         return removed
 
     def delay(self, topic: Topic, first: int, last: int, ready_at: int) -> None:
-        """Holds jobs back that were just appended."""
+        """Delays jobs that were just appended."""
         queue_of(topic, self._core).lease_table.delay(range(first, last + 1), ready_at)
         self._core.memory.note(topic)
 
@@ -610,7 +609,7 @@ class QueueFeature:
 
 
 def leases_are_logged(topic: Topic) -> bool:
-    """Whether claims, extensions and releases go to the log; they are then as durable as the topic's class."""
+    """Returns whether claims, extensions and releases are logged; they are then as durable as the topic's class."""
     config = topic.config
     return config.leases_durable and config.durability.logged
 

@@ -1,11 +1,11 @@
 """Queues: jobs that are claimed, acknowledged and returned, on top of a topic's log. Delivery is at least once.
 
-The rules of `Engine` hold: every method is called on the loop's thread, refusals that need no log are raised and leave
-nothing behind, everything else is told to `done`, exactly once. All methods raise TopicNotFoundError for a topic that
+The rules of `Engine` apply: every method is called on the loop's thread, refusals before logging are raised and have no
+effect, and every other outcome is passed to `done` exactly once. All methods raise TopicNotFoundError for a topic that
 does not exist and NotAQueueError for one that is a plain log.
 
-Time is looked at when a method is called and at no other moment: a lease that has expired is found by the caller that
-comes next. Only where somebody waits, in a window or as a worker that jobs are pushed to, an alarm is set.
+The clock is read only when a method is called: the next call finds an expired lease. An alarm is set only for a claim
+window or a waiting push worker.
 """
 
 import asyncio
@@ -71,18 +71,17 @@ from topics.queues.queue_state import (
     ranges_of,
 )
 
-# Acknowledgements: jobs that are done are deleted. Acknowledgements of one queue in the same tick become one delete.
+# Acknowledgements delete finished jobs. All acknowledgements of one queue in a tick become one delete.
 #
-# Workers that each acknowledge some jobs at a time would otherwise cost a frame, a transaction and a look at the
-# queue's front each. Gathered, they cost one for all, and every request is still atomic: a delete is logged whole or
-# not at all.
+# Otherwise each request would cost a frame, a transaction and a check of the queue's front. Gathered requests share
+# one, and every request is still atomic: a delete is logged entirely or not at all.
 #
-# From the moment they are decided their leases are `leaving`, so nothing else can become of the jobs. Operations logged
+# From their decision on their leases are `leaving`, so no other operation can change the jobs. Operations logged
 # meanwhile come before them. Appends may (`WritePath.check`), unless a cap could evict another job instead of the one
 # that a pending acknowledgement removes; every other write stages earlier acknowledgements first.
 
 _JOBS_MAX = 1024
-"""Jobs of one delete: more at a time would keep the loop from others."""
+"""The maximum number of jobs of one delete: more would block the loop."""
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +95,7 @@ class Asked(NamedTuple):
 
 
 class Acks(LogOperation):
-    """Jobs are done: they are deleted, and their leases with them."""
+    """Deletes acknowledged jobs and their leases."""
 
     __slots__ = ("_asked", "_queue", "_ranges", "_schedule", "callers")
 
@@ -137,7 +136,7 @@ class _Group:
 
 
 class Acknowledger:
-    """Gathers acknowledgements for every queue there is."""
+    """Gathers acknowledgements of all queues."""
 
     def __init__(self, core: EngineCore, schedule: Callable[[Queue], None]) -> None:
         self._core = core
@@ -145,8 +144,8 @@ class Acknowledger:
         self._groups: dict[Queue, _Group] = {}
 
     def acknowledge(self, queue: Queue, asked: Asked) -> None:
-        """Sends an acknowledgement on its way, by itself or with the others of this tick. Its leases hold, and whatever
-        refuses it was asked."""
+        """Logs an acknowledgement, alone or with the others of this tick. The caller has checked its leases and
+        admission."""
         queue.lease_table.leave(asked.leases)
         topic = queue.jobs.topic
         shard = self._core.shards[topic.shard]
@@ -185,7 +184,7 @@ def _notify(done: AckDone, outcome: AckResult | TopicsError) -> None:
     try:
         done(outcome)
     except Exception:
-        # One caller's broken callback must not keep the answers of the others.
+        # A failing callback of one caller must not block the answers of others.
         _log.exception("commit callback failed")
 
 
@@ -197,8 +196,8 @@ class Queues:
     def __init__(self, core: EngineCore, background: Background, create: CreateTopic) -> None:
         self._core = core
         self.alarms = Alarms(core.steady)
-        """Without a loop, call `alarms.run_due` after moving the clock: windows close there, and waiting workers look
-        again."""
+        """Without a loop, call `alarms.run_due` after moving the clock: it closes windows and serves waiting
+        workers."""
         feature = QueueFeature(core)
         core.features.add(feature)
         self._letters = DeadLetters(core, Mover(core, feature), background, create)
@@ -213,7 +212,7 @@ class Queues:
         self.alarms.start(loop)
 
     def stop(self) -> None:
-        """Notifies everyone who waits that there will be no more."""
+        """Ends all waiting claims and workers."""
         self.alarms.stop()
         for topic in list(self._core.topics.values()):
             queue = find_queue(topic)
@@ -223,16 +222,16 @@ class Queues:
     # Jobs
 
     def _topic_removed(self, topic: Topic) -> None:
-        """Claims that wait for their cohort are answered at once."""
+        """Answers the claims that wait for their cohort."""
         queue = find_queue(topic)
         if queue is not None and queue.waiting:
             self._dispatcher.end(queue, TopicNotFoundError(topic.name))
 
     def claim(self, name: str, request: ClaimRequest, done: ClaimDone) -> Cancel:
-        """Leases up to `max` jobs to a node: those that were freed first, then fresh ones, each in the order of seqs.
+        """Leases up to `max` jobs to a node: freed jobs first, then fresh ones, each in the order of seqs.
 
-        Answered at once, also when there is nothing to claim; with a `claim_jitter_ms`, when the window closes. The
-        function returned takes the wish back: jobs it would have got, or gets while nobody listens, go to others.
+        Answered immediately, even if there are no jobs; with a `claim_jitter_ms`, when the window closes. The returned
+        function cancels the claim: its jobs go to others.
         """
         queue = self._queue(name)
         self._check_node(request.node)
@@ -258,7 +257,7 @@ class Queues:
         self._acknowledger.acknowledge(queue, Asked(leases, skipped, done))
 
     def nack(self, name: str, request: NackRequest, done: NackDone) -> None:
-        """Gives jobs back that the node holds, at once or after `delay_ms`."""
+        """Returns jobs that the node holds to the queue, immediately or after `delay_ms`."""
         tokens = self._check_held(request)
         queue = self._queue(name)
         self._check_failure(queue.jobs.topic, request)
@@ -295,7 +294,7 @@ class Queues:
         try:
             self._core.memory.check(topic, len(reason) * len(leases))
         except ThrottledError:
-            # The jobs must come back all the same.
+            # The jobs must be returned anyway.
             reason = ""
         jobs = [(lease.seq, lease.deliveries) for lease in leases]
         return JobsFailed(self._core.wall(), request.node, reason, request.fatal, jobs)
@@ -312,7 +311,7 @@ class Queues:
         seqs = [lease.seq for lease in leases]
 
         def extended(timing: CommitTiming) -> None:
-            # One may have ended while this was on its way.
+            # A lease may have ended while this was being logged.
             held = [lease.seq for lease in queue.lease_table.extend(seqs, deadline)]
             lost = skipped + [seq for seq in seqs if seq not in held] if len(held) < len(seqs) else skipped
             done(ExtendResult(name, len(held), lost, dict.fromkeys(held, time.wall_time(deadline)), *timing))
@@ -326,8 +325,8 @@ class Queues:
     def redrive(self, name: str, request: RedriveRequest, done: RedriveDone) -> None:
         """Moves jobs of this queue back from a topic of dead letters, the oldest first, atomically.
 
-        They are the records whose meta states that they came from this queue. They come with the meta they had, new
-        seqs and no deliveries. Jobs that workers of the source hold, or that are delayed there, stay.
+        Dead letters of this queue are identified by their meta. They return with their original meta, new seqs and no
+        deliveries. Jobs that workers of the source hold, or that are delayed there, stay.
         """
         self._letters.redrive(self._queue(name).jobs.topic, request, done)
 
@@ -340,10 +339,10 @@ class Queues:
         push: Callable[[list[ClaimedJob]], None],
         ended: Callable[[TopicsError], None],
     ) -> Worker:
-        """Registers a worker that jobs are pushed to; see `Worker` for the callbacks.
+        """Registers a push worker; see `Worker` for the callbacks.
 
-        The first push comes in the next tick at the earliest (without a loop: before this returns). `max` bounds the
-        jobs it holds from here; claims of the same node do not count. It must be closed.
+        The first push comes in the next tick at the earliest (without a loop: before this returns). `max` bounds its
+        unsettled pushed jobs; claims of the same node do not count. The worker must be closed.
         """
         queue = self._queue(name)
         self._check_node(request.node)
@@ -370,7 +369,7 @@ class Queues:
     # Looking
 
     def counters(self, name: str) -> QueueCounters:
-        """How many jobs are in which state, now."""
+        """The current number of jobs in each state."""
         return self.counters_of(self._topic(name))
 
     def counters_of(self, topic: Topic) -> QueueCounters:
@@ -385,11 +384,11 @@ class Queues:
         )  # fmt: skip
 
     def in_flight(self) -> int:
-        """Leases over all queues, without looking at the time: for gauges."""
+        """The number of leases over all queues, without expiry: for gauges."""
         return self._core.totals.in_flight.total
 
     def list_leases(self, name: str, after: int = 0, limit: int = 100, node: str | None = None) -> LeasePage:
-        """Leases by seq: up to `limit` behind the seq `after`, of one node if one is given."""
+        """Leases by seq: up to `limit` after the seq `after`, of one node if given."""
         topic = self._topic(name)
         queue = find_queue(topic)
         if queue is None:
@@ -407,7 +406,7 @@ class Queues:
     def list_jobs(
         self, name: str, state: str, done: PageDone, *, tag: str | None = None, after: int = 0, limit: int = 100
     ) -> None:
-        """Jobs of one state behind the seq `after`. A page may be short, or empty, while there are more."""
+        """Jobs of one state after the seq `after`. A page may be short or empty although there are more."""
         self._jobs.page(self._topic(name), state, tag, after, limit, done)
 
     # Single jobs
@@ -428,7 +427,7 @@ class Queues:
             self._jobs.cancel(queue, seq, done)
 
     def pause(self, name: str, paused: bool, done: PauseDone) -> None:
-        """Stops handing out jobs, or begins again, also over restarts. Workers keep the jobs they have."""
+        """Pauses or resumes delivery of jobs, durably. Workers keep the jobs they hold."""
         queue = self._queue(name)
         self._core.check_accepting()
         self._jobs.pause(queue.jobs.topic, paused, done)
@@ -444,7 +443,7 @@ class Queues:
     def _queue(self, name: str) -> Queue:
         topic = self._core.existing(name)
         if topic.closing:
-            # The frame that deletes it is on its way, and must be its last.
+            # Its delete frame is in flight and must be its last.
             raise TopicNotFoundError(name)
         if topic.config.type is not TopicType.QUEUE:
             raise NotAQueueError(name)
@@ -458,7 +457,7 @@ class Queues:
             raise InvalidRequestError(f"node: at most {most} bytes are allowed", field="node", max=most)
 
     def _check_held(self, request: HeldRequest) -> Sequence[int | None] | None:
-        """Checks a request without the state of the queue; returns its tokens."""
+        """Checks a request independently of the queue's state; returns its tokens."""
         self._check_node(request.node)
         most = self._core.limits.max_claim
         if len(request.seqs) > most:
