@@ -1,1 +1,1 @@
-"""Benchmarks: they print what was measured in one run, and never pass or fail."""
+"""Benchmarks: they print the measurements of one run, and never pass or fail."""

@@ -1,4 +1,4 @@
-"""`python -m bench.beside`: our server and those one would choose instead, all running at once and measured in turns.
+"""`python -m bench.beside`: our server and its alternatives, all running at once and measured in turns.
 
 `make bench-http` measures one server after the other; on a machine whose speed changes from minute to minute, a ratio
 of two of its rates depends on the minutes as much as on the servers. Here the load generator is connected to all of

@@ -1,6 +1,6 @@
-"""The clients of the client benchmark: each opens what it needs, and gives a function that appends one record.
+"""The clients of the client benchmark: each opens its connections, and returns a function that appends one record.
 
-Run as a program, it makes calls with one of them and prints what they cost.
+Run as a program, it makes calls with one of them and prints their cost.
 """
 
 import asyncio

@@ -8,7 +8,7 @@ log.
 
 Rates compare servers on a quiet machine. The cost of an operation can be measured on a busy machine, too: a fixed
 number of operations, and the processor time of the server's threads during them, as counted by the kernel. Of several
-rounds the least counts, because what disturbs can only add. The server does not stay awake between requests here
+rounds the least counts, because disturbances can only add. The server does not stay awake between requests here
 (`TOPICS_AWAKE_US=0`), which would be counted as work.
 """
 

@@ -5,7 +5,7 @@
 
 The tasks of the families are run one after the other in one process, without Spark, over the sealed segments of one
 stream: the result is the processor time of the process, divided by the entries. Of several rounds the least counts,
-because what disturbs can only add.
+because disturbances can only add.
 """
 
 import argparse

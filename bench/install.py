@@ -1,4 +1,4 @@
-"""Where the servers of the HTTP benchmark come from.
+"""Sources of the servers of the HTTP benchmark.
 
 Peers that are not on the machine come from the registries: Debian packages when the benchmark may install them, npm
 packages and a Go program into `.bench`, which git ignores. `Missing` is raised with the reason when a peer is not

@@ -1,5 +1,5 @@
-"""`python -m bench.large`: appends of one to fourteen megabytes over /v1 beside the Node reference server, and what
-those wait who ask for little meanwhile. With `--write` the report goes into bench/results/large.md.
+"""`python -m bench.large`: appends of one to fourteen megabytes over /v1 beside the Node reference server, and the
+latency of small requests meanwhile. With `--write` the report goes into bench/results/large.md.
 
 Both servers run at once on one core and are measured in turns, so that whatever else the machine does happens to both.
 One connection uploads one body after the other; beside it its own process appends one short record every five

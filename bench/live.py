@@ -1,4 +1,4 @@
-"""`make bench-live`: how long a record takes from its writer to everyone who watches, also through routers.
+"""`make bench-live`: the latency of a record from its writer to every watcher, also through routers.
 
 Starts the server on one core and the load generator on another. Records leave at a fixed rate; their time runs from the
 moment they were due until a watcher has them, so waiting at the server's door counts. Every watcher must get every

@@ -1,4 +1,4 @@
-"""Runs the load generator against a server and watches what both cost.
+"""Runs the load generator against a server and measures the cost of both.
 
 The generator is a small Go program of this repository (bench/loadgen), built into `.bench` when its source changes. It
 runs on its own core. A generator that used its whole core measures itself and not the server: `Result` records this,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _Z = 1.96
-"""Of twenty such intervals nineteen hold what they estimate."""
+"""The quantile of a confidence interval of 95 percent."""
 
 
 @dataclass(frozen=True)

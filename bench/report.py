@@ -1,4 +1,4 @@
-"""The reports: tables, the aims, what to doubt, and the page they are written to."""
+"""The reports: tables, the aims, the doubts, and the page they are written to."""
 
 import os
 import platform

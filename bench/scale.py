@@ -1,4 +1,4 @@
-"""`make bench-scale`: how everything grows with what is stored: one topic of many records, and many topics of ten.
+"""`make bench-scale`: growth with the stored data: one topic of many records, and many topics of ten.
 
 One server process on a folder that grows from size to size. At each size: the rate it was filled with, single requests,
 the memory of the idle server, the room on disk; then it is killed and started, stopped and started, and a checkpoint is

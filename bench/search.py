@@ -57,7 +57,7 @@ _PRISMA_ENTRIES_MAX = 100_000
 _APPENDS = 500
 _APPEND_WINDOWS = 15
 _MEMORY = {"TOPICS_SEARCH_STREAM_BYTES": str(2**30), "TOPICS_SEARCH_MEMORY_BYTES": str(3 * 2**30)}
-"""So that a million entries, and those that come while it is measured, are in the index."""
+"""So that a million entries, and those that arrive during the measurement, are in the index."""
 _RANKED = {"q": "w5 OR w7", "rank": "bm25"}
 _DECLARED = {"rollup": "load", "from": 0, "to": 2**50, "interval": "1m", "group_by": ["service"]}
 _AD_HOC = {

@@ -1,4 +1,4 @@
-"""Connections of the search benchmark, and what is measured over them: medians and percentiles within a time."""
+"""Connections of the search benchmark, and measurements over them: medians and percentiles within a time."""
 
 import gc
 import http.client

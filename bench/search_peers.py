@@ -26,7 +26,7 @@ Answers = dict[str, float]
 """Medians in milliseconds, by the question."""
 _ROUNDS = 40
 _QUESTION_S = 1.0
-"""How long one question is repeated at most."""
+"""The longest time that one query is repeated."""
 
 
 def median_ms(ask: Callable[[], Any]) -> float:

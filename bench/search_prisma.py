@@ -29,7 +29,7 @@ WAYS: dict[str, dict[str, str]] = {
 }
 _START_S = 30
 _INDEX_S = 75
-"""How long it may take to index what was appended, or to notice that its tail is quiet."""
+"""The longest time to index appended entries, or to notice that the tail is quiet."""
 _ROUNDS = 20
 _QUESTION_S = 1.5
 

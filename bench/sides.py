@@ -3,11 +3,11 @@
     git worktree add ../before HEAD~3
     python -m bench.sides ../before --rows 16x1,16x100 --turns 400
 
-A change of a few percent is lost in what a machine does from one minute to the next, and on a shared one from one
-second to the next. So both servers are up, on the same core, and the load generator is connected to both and turns from
-one to the other every tenth of a second: whatever else happens, happens to both. Prints the medians of all turns, and
-the ratio of our rate to the peer's: the median of the ratios of all pairs of turns, and their interval of 95 percent. A
-row whose interval is too wide needs more `--turns`.
+A change of a few percent is smaller than the variation of a machine from one minute to the next, and of a shared one
+from one second to the next. So both servers are up, on the same core, and the load generator is connected to both and
+turns from one to the other every tenth of a second: whatever else happens, happens to both. Prints the medians of all
+turns, and the ratio of our rate to the peer's: the median of the ratios of all pairs of turns, and their interval of 95
+percent. A row whose interval is too wide needs more `--turns`.
 """
 
 import argparse

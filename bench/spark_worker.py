@@ -1,4 +1,4 @@
-"""The part of `make bench-spark` that is about the worker that a server supervises: its start and what it takes.
+"""The part of `make bench-spark` about the worker that a server supervises: its start and its memory.
 
 The process is started as a server starts it, on a folder that has everything to do, and ends when it is done. Ways to
 make Java smaller or sooner are tried one after the other. `python -m bench.spark_worker FOLDER` measures it alone.

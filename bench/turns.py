@@ -2,7 +2,7 @@
 
 One server with a clock in its loop (`bench.turns_server`), one kind of request after the other, each a few times; the
 result is the longest turn of the loop in the best of them, in processor time, so that it means the same on a busy
-machine. The setup of a row is not measured. `--seen` reports what the loop was at in turns that were too long, and with
+machine. The setup of a row is not measured. `--seen` reports the running code in turns that were too long, and with
 `--write` the report goes into bench/results/turns.md.
 """
 

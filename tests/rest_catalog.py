@@ -1,7 +1,7 @@
 """A real REST catalog of Iceberg over loopback, in its own process: the server that Iceberg's own tests run on.
 
 Its jars come from Maven by way of Ivy, which Spark brings along, into a folder beside the packages; then it needs no
-network. It keeps what it knows in a file of SQLite.
+network. It stores its data in a SQLite file.
 """
 
 import os

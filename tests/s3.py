@@ -13,7 +13,7 @@ from typing import Self
 
 BUCKET = "bucket"
 PAGE_NAMES = 100
-"""How many names one answer lists, a tenth of what others do."""
+"""The number of names in one answer, a tenth of the usual one."""
 
 HOME = Path(sys.prefix) / "s3"
 _SCRIPT = """

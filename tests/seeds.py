@@ -1,4 +1,4 @@
-"""The one number that every random test begins with.
+"""The seed of every random test.
 
 It is the same each time, so that a failure depends on the code and not on luck; `make slow` draws a new one. Tests take
 it as the fixture `seed`.

@@ -18,7 +18,7 @@ from tools.pin_hashes import PIN
 
 ROOT = Path(__file__).parents[1]
 AUDITOR = ROOT / ".venv" / "audit"
-"""Where `make setup-audit` puts pip-audit."""
+"""The folder in which `make setup-audit` installs pip-audit."""
 _DATABASES = ("pypi", "osv")
 _PATIENCE_S = 600
 

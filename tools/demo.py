@@ -2,7 +2,7 @@
 
 Flights go into a stream with a schema and a search description, events of GitHub into a topic from which routers copy,
 and each flight that is late becomes a job of a queue whose workers sometimes fail. Where Spark is installed, the
-pipeline keeps what is sealed as a table and indexes it. All of it goes through the Python client and plain HTTP, like
+pipeline keeps sealed records as a table and indexes them. All of it goes through the Python client and plain HTTP, like
 an application. Ctrl-C ends it, and its data go with it.
 """
 

@@ -1,6 +1,7 @@
 """Sample data for the demo: flights that left New York in 2013, and events as GitHub sends them.
 
-Both are fetched by `make setup-demo` and not part of this repository. Where they are missing, similar ones are made up.
+Both are fetched by `make setup-demo` and not part of this repository. Where they are missing, similar ones are
+generated.
 """
 
 import csv

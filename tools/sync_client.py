@@ -3,7 +3,7 @@
     python -m tools.sync_client
 
 `make setup`, the build of the package (setup.py) and `make sync-client` run it; the generated modules are not in the
-repository. It needs unasync and nothing else of the project.
+repository. It needs unasync and no module of the project.
 """
 
 import shutil

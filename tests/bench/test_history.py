@@ -1,4 +1,4 @@
-"""The benchmark of history asks what can be asked, and its report states which aims are not met."""
+"""The benchmark of history covers all kinds of queries, and its report lists missed aims."""
 
 import msgspec
 import pytest

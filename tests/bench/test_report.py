@@ -1,4 +1,4 @@
-"""The reports of the benchmarks: ratios, verdicts and doubts follow from what was measured, and from nothing else."""
+"""The reports of the benchmarks: ratios, verdicts and doubts follow from the measurements alone."""
 
 from pathlib import Path
 

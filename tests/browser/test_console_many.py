@@ -1,4 +1,4 @@
-"""The console with 100,000 topics: lists are a page at a time, and whatever is looked for is found."""
+"""The console with 100,000 topics: lists are paged, and every topic can be found."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The reference of the API: both protocols, to look up and to try, under a policy that lets nothing else in."""
+"""The reference of the API: both protocols, to look up and to try, under a strict content security policy."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Standard input and output as data: as they come, as they are, and what becomes of a mistake in the middle."""
+"""Standard input and output as data: streaming, unchanged bytes, and the effect of an error in the middle."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The built package in an environment that has what it declares and nothing else."""
+"""The built package in an environment with only its declared dependencies."""
 
 import json
 import os

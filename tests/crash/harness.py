@@ -1,4 +1,4 @@
-"""Drives an engine on a fake disk and remembers what it promised.
+"""Drives an engine on a fake disk and records its promises.
 
 A `World` does operations on an engine that works on the caller's stack, and writes each of them into the `Timeline` of
 its topic before it is handed over. An answer makes an operation acknowledged; an answer that only a sync may precede

@@ -1,4 +1,5 @@
-"""The process that gets killed: many writers on a real folder, each telling what was acknowledged, and only then.
+"""The process that gets killed: many writers on a real folder, each reporting acknowledged operations, and only after
+their answers.
 
 Run as `python killed_child.py FOLDER RUN`. Every line on standard output is one acknowledgement as JSON, written after
 `done` was called. It never stops by itself before its time is up, which is long after its parent has killed it.

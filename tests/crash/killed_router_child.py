@@ -1,4 +1,5 @@
-"""The process that gets killed while its routers work: it reports what its readers have seen, and only that.
+"""The process that gets killed while its routers work: it reports the records that its readers have seen, and only
+those.
 
 Run as `python killed_router_child.py FOLDER RUN`. Every line on standard output is JSON: records of a destination that
 a reader got, or a delete that was answered. The routers fan out, chain, filter and stamp; one source is deleted and

@@ -1,4 +1,4 @@
-"""The process that gets killed: writers of transactions on a real folder, each telling what was answered.
+"""The process that gets killed: writers of transactions on a real folder, each reporting its answers.
 
 Run as `python killed_transaction_child.py FOLDER RUN`. Every line on standard output is one answer to a commit as JSON.
 Each writer has its own id; in every run it begins where the last commit left it, as a program that was restarted would.

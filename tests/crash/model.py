@@ -1,7 +1,7 @@
 """The expected content of a topic after some of its operations, computed in the plainest way.
 
 The engine keeps blocks, segments, flags and floors; this model keeps one dictionary of live records and applies each
-operation to it. It knows nothing of files, so it cannot share a mistake with the code that writes them.
+operation to it. It has no notion of files, so it cannot share a mistake with the code that writes them.
 """
 
 from dataclasses import dataclass, field, replace

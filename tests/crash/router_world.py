@@ -1,4 +1,4 @@
-"""An engine with routers on a fake disk, and what it may never take back.
+"""An engine with routers on a fake disk, and the promises that it may never break.
 
 Every block is noted the moment it is published, because from then on a reader may have seen it: seq by seq, by the
 number of its topic. Deletes are noted when they are asked for and when they are answered. After a crash and a start
@@ -31,7 +31,7 @@ from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualC
 from topics.wire.record_slicing import data_of
 
 BATCH_MAX = 3
-"""How many records a scenario appends at once to a topic with a cap."""
+"""The number of records a scenario appends at once to a topic with a cap."""
 
 RouterScenario = Callable[["RouterWorld"], None]
 

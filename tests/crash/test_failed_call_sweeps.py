@@ -1,8 +1,8 @@
 """A file-system call that fails costs at most the operations that needed it, and every caller gets an error.
 
 The sweep fails every call of a scenario once and for good, as a broken disk, a full one, and one that fills up in the
-middle of a write. While the engine runs on it must show exactly what it acknowledged; after it ended, whatever it
-acknowledged must be found.
+middle of a write. While the engine runs on it must show exactly the acknowledged operations; after it ended, all of
+them must be found.
 """
 
 from itertools import islice

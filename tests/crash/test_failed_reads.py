@@ -1,4 +1,5 @@
-"""Reads that fail, one at a time, of every file that a running engine reads: only what needs the file is refused.
+"""Reads that fail, one at a time, of every file that a running engine reads: only requests that need the file are
+refused.
 
 `test_unreadable_sectors` has the same by sectors, and `test_failed_call_sweeps` every read of a start.
 """

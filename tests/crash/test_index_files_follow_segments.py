@@ -1,4 +1,4 @@
-"""A companion on its way into the cold tier is never without a complete copy, and nothing is left there for good.
+"""A companion on its way into the cold tier always has a complete copy, and no garbage stays there permanently.
 
 The promise: wherever the pipeline is stopped, and whichever of its calls fails, every file in a manifest is whole in
 its tier; answers stay the same; and after a complete run, all companions of relocated segments are in the cold tier,

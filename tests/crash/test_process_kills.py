@@ -1,4 +1,5 @@
-"""A real process with many writers, killed with SIGKILL again and again, against an oracle of what it acknowledged.
+"""A real process with many writers, killed with SIGKILL again and again, against an oracle of the acknowledged
+operations.
 
 A killed process leaves the page cache to the kernel, so class disk has to keep everything as well as class fsync.
 """

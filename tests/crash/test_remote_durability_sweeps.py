@@ -1,6 +1,6 @@
 """The machine is lost at any file-system or storage call, or any such call fails: class `remote` loses nothing.
 
-The promise: the backup storage alone restores a state that has every acknowledged write, whatever was cut short.
+The promise: the backup storage alone restores a state with every acknowledged write, after any interruption.
 """
 
 import contextlib

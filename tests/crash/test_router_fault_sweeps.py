@@ -1,4 +1,4 @@
-"""Whatever call the machine stops at: copies are where they were, once, and none is missing.
+"""The machine stops at every call: copies are where they were, once, and none is missing.
 
 Each scenario mixes direct writes into a destination with forwarded ones, and is stopped before every call there is, or
 has every call fail; `tests.crash.router_world` states what is checked then.
@@ -22,7 +22,7 @@ from topics.testing import Fault
 SHOWN = 8
 
 LONG = pytest.mark.slow
-"""One shard is the easier case, and what is found with it is found with three as well."""
+"""One shard is the easier case, and every mistake with it also shows with three."""
 
 each_number_of_shards = pytest.mark.parametrize("shards", [pytest.param(1, marks=LONG), 3])
 each_pair_of_classes = pytest.mark.parametrize(

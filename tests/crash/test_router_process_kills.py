@@ -1,4 +1,4 @@
-"""A real process with routers, killed with SIGKILL again and again, against an oracle of what its readers saw.
+"""A real process with routers, killed with SIGKILL again and again, against an oracle of the records its readers saw.
 
 A killed process leaves the page cache to the kernel: every copy that a reader saw must be there, with the same seq, and
 once; and every record of a source must have arrived when the routers have gone on.

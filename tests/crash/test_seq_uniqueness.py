@@ -1,6 +1,6 @@
 """A seq never identifies two different records for a reader: not after any crash, nor behind a router.
 
-`tests.crash.promises` looks at what was acknowledged. This test takes the view of a reader, who remembers every
+`tests.crash.promises` checks acknowledged operations. This test takes the view of a reader, who remembers every
 published record: batches up to many times the size that a topic reserves, into topics that were created by a request
 and by an append, alone and in groups, and copies of them.
 """

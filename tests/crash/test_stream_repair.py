@@ -1,4 +1,4 @@
-"""Damage in the frames of streams: refused by a start, named by verify, mended by repair; nothing else is touched."""
+"""Damage in the frames of streams: refused by a start, named by verify, mended by repair; other data is unchanged."""
 
 import msgspec
 import pytest

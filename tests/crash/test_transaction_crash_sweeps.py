@@ -1,4 +1,4 @@
-"""Whatever call the machine stops at: a transaction is there as a whole or not at all, in every topic it writes to.
+"""The machine stops at every call: a transaction is there as a whole or not at all, in every topic it writes to.
 
 Each scenario is stopped before every call there is, or has every call fail, and the machine then ends in every way;
 `tests.crash.transaction_world` states what is checked. The topics of a scenario lie in different shards of the log.
@@ -22,7 +22,7 @@ from topics.transactions.transaction_state import TOPIC_NAME
 SHOWN = 8
 
 LONG = pytest.mark.slow
-"""One shard is the easier case, and what is found with it is found with three as well."""
+"""One shard is the easier case, and every mistake with it also shows with three."""
 
 each_number_of_shards = pytest.mark.parametrize("shards", [pytest.param(1, marks=LONG), 3])
 

@@ -1,7 +1,7 @@
 """A real process that commits transactions over three shards, killed with SIGKILL again and again.
 
-Whatever was answered is there, every step is there as a whole or not at all, and none is there twice, although each run
-does again what the run before was not told of.
+Every answered step is there, every step is there as a whole or not at all, and none is there twice, although each run
+repeats the unanswered steps of the run before.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Sectors that the disk cannot read, one at a time, in every file: readable records are served, and unreadable ones are
 reported.
 
-A sector that fails while the engine runs costs the records in it and nothing else. A sector that fails before a start
+A sector that fails while the engine runs costs the records in it and no others. A sector that fails before a start
 stops the start where the log or a snapshot is in it, and a repair restores the folder with every loss reported.
 """
 

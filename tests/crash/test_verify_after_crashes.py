@@ -1,4 +1,4 @@
-"""Whatever a crash leaves of a healthy folder, it is not damage: verify is content, and repair changes nothing."""
+"""The state of a healthy folder after any crash is not damage: verify finds nothing, and repair changes nothing."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""An engine with transactions on a fake disk, and what it may never take back.
+"""An engine with transactions on a fake disk, and the promises that it may never break.
 
 It is a world of topics as `tests.crash.router_world` has it: published records stay, or their loss is reported.
 Besides, of everything that was staged for a sequence of an id, one attempt is there as a whole, or none; an attempt

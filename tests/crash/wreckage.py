@@ -1,4 +1,4 @@
-"""A data folder with a bit of everything in it, ways to damage it, and a look at what readers then get.
+"""A data folder with every kind of content, ways to damage it, and the reads after the damage.
 
 The folder is left behind by a killed process: snapshots that add to each other, sealed segments in both tiers with
 deleted records, tails in the snapshots, and a log with several files behind them.

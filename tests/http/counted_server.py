@@ -23,9 +23,9 @@ from topics.api.live.frames import Frame, FrameKind
 from topics.cli import main
 
 COUNTED = ("topics.api", "topics.http", "topics.engine.topic", "topics.engine.topic")
-"""Where the classes are from whose objects come and go with clients and topics."""
+"""The modules with classes whose objects come and go with clients and topics."""
 _AFTER = 100
-"""How often a thing goes right before it goes wrong."""
+"""The number of successes before a failure."""
 
 
 class Once:

@@ -1,4 +1,4 @@
-"""Many tasks that end together, in bounded time, whatever each of them does.
+"""Many tasks that end together, in bounded time, whether they succeed, fail or hang.
 
 A `TaskGroup` cancels its tasks once and then waits for them for as long as it takes. A task that loses the cancellation
 keeps it waiting for ever, and a caller that limits the time of the whole by `wait_for` waits with it: `wait_for` itself

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 UNPRESSED = {"pressure_lag_ms": "60000", "pressure_commit_ms": "60000"}
-"""Settings of a server that refuses nothing because of what else runs on the machine."""
+"""Settings of a server that refuses nothing because of other load on the machine."""
 
 _JSON = {"content-type": "application/json"}
 _SEARCH: dict[str, Any] = {

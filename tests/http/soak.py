@@ -1,4 +1,4 @@
-"""Many followers that check for themselves what they get: the world of `test_live_soak`.
+"""Many followers that check their records: the world of `test_live_soak`.
 
 Each record states which topic it is of, the how-manieth of that name, and its number there. So every follower knows
 what has to come next, whatever happened to it, to the topic or to the connection, and fails at the first thing that is

@@ -1,7 +1,7 @@
 """A request leaves nothing that only the garbage collector finds.
 
-The collector stops everybody, for milliseconds where thousands of objects wait for it. So whatever a request was made
-of is let go when it is answered: objects that hold each other in a circle would stay.
+The collector stops everybody, for milliseconds where thousands of objects wait for it. So all objects of a request are
+freed by reference counting when it is answered: cycles would stay.
 """
 
 import json

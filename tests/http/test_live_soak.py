@@ -1,13 +1,13 @@
 """Many followers for a long time: each sees every record of its topics once and in order, or receives the gap.
 
 A thousand event streams and two hundred WebSockets follow fifty topics. They come and go, some read slowly or not at
-all for a while, some topics keep only their newest records, and some are deleted and made anew. See `soak` for how each
-follower checks what it gets. A shorter round of the same goes first, so that what is loaded or kept once for so many is
-not counted as growth; after the long one the server must be what it was: no object of live delivery more, no file, and
-no memory to speak of.
+all for a while, some topics keep only their newest records, and some are deleted and made anew. `soak` describes how
+each follower checks its records. A shorter round of the same goes first, so that what is loaded or kept once for so
+many is not counted as growth; after the long one the server must be what it was: no object of live delivery more, no
+file, and no memory to speak of.
 
-TOPICS_SOAK_S sets the seconds of it, TOPICS_SOAK_SHARE the part of the followers. It ends in bounded time whatever
-happens, and the second test shows that it notices mistakes.
+TOPICS_SOAK_S sets the seconds of it, TOPICS_SOAK_SHARE the part of the followers. It ends in bounded time in every
+case, and the second test shows that it notices mistakes.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""The server behind the proxies of deploy/proxy: nothing is held back, nothing is cut, and it knows who asks."""
+"""The server behind the proxies of deploy/proxy: nothing is held back, nothing is cut, and it knows the client's
+address."""
 
 import json
 import shutil

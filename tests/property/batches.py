@@ -1,6 +1,6 @@
 """Random input of writers: names, tags, payloads and configs chosen to collide, to be cut wrongly and to need escapes.
 
-Payloads are JSON text and not values, because what comes back must be that text, byte for byte.
+Payloads are JSON text and not values, because the same text must come back, byte for byte.
 
 There are two kinds of batches. `batches` are built from the ground up, for tests about the bytes. `handfuls` are taken
 from a fixed store of such records, for tests about histories: two choices make a whole batch, so hundreds of histories

@@ -1,6 +1,6 @@
-"""A plain BM25 over whole entries: the expected result of a ranked search, whatever its parts are.
+"""A plain BM25 over whole entries: the expected result of a ranked search, for any division into parts.
 
-It walks the tree of a query and counts in a list of entries. It knows nothing of terms, statistics, columns or parts.
+It walks the tree of a query and counts in a list of entries. It uses no terms, statistics, columns or parts.
 """
 
 import math

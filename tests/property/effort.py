@@ -1,4 +1,4 @@
-"""How hard the property tests try.
+"""The number of examples of the property tests.
 
 Each test states how many examples it is worth. The random profile tries all of them, the thorough one many times as
 many, and the fixed one, in which they are the same each time, a quarter.

@@ -1,6 +1,6 @@
-"""Random registries, entries and queries, and a plain filter that states what a search must find.
+"""Random registries, entries and queries, and a plain filter that computes the expected hits.
 
-The filter walks the tree of a query over whole entries and knows nothing of predicates, rows, parts or indexes.
+The filter walks the tree of a query over whole entries and uses no predicates, rows, parts or indexes.
 """
 
 from collections.abc import Callable, Sequence

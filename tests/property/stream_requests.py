@@ -152,7 +152,7 @@ PARTS: dict[str, tuple[bytes, ...]] = {
         *_PLAIN, b'{"templates":[{"entity":"e","fields":[{"name":"a","encoding":"int64"}]}]}', b'{"templates":[]}',
     ),
 }  # fmt: skip
-"""Bodies for what a stream has besides its entries."""
+"""Bodies for the resources of a stream besides its entries."""
 _METHODS = ("PUT", "PUT", "PUT", "POST", "POST", "POST", "GET", "GET", "GET", "HEAD", "DELETE", "OPTIONS", "PATCH")
 _TYPED = ("Content-Type", b"text/plain")
 

@@ -1,4 +1,5 @@
-"""The law of backups: whatever was done, restored at any moment that the backups cover, the state is that of then."""
+"""The law of backups: after any operations, a restore to a moment that the backups cover gives the state of that
+moment."""
 
 import random
 from collections.abc import Callable

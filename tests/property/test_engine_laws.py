@@ -1,4 +1,4 @@
-"""The engine does what the model does, whatever is asked of it, however it is stopped and started.
+"""The engine does the same as the model, for every operation, stop and start.
 
 One state machine runs random operations on an engine over a fake disk and on the model beside it. Every limit that
 makes the engine move records between its homes is set so low that a few batches reach it: a short history sees blocks,

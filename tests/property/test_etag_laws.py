@@ -1,8 +1,8 @@
-"""A tag of /v1 never stands for two bodies, whatever happened in between.
+"""A tag of /v1 never stands for two bodies, whatever the operations in between.
 
 Random lives of a stream and its fork: entries deleted from the front and by key, evicted by a cap, sealed, and lost or
 restored by kills and power cuts, in classes with synced and with unsynced acknowledgements. A caller that reads keeps
-every tag with what it stood for.
+every tag with its body.
 """
 
 from random import Random

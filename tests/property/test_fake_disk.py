@@ -1,4 +1,4 @@
-"""The fake disk does what the real one does, and forgets exactly what was not synced.
+"""The fake disk does the same as the real one, and loses exactly the unsynced data.
 
 Random operations run on the fake and on the real file system side by side, and beside a model of what is durable that
 is so plain that it can be checked by reading: a sync takes a copy of the bytes, a folder's sync takes a copy of the

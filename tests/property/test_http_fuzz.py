@@ -1,4 +1,4 @@
-"""The HTTP layer gives the same answers however the bytes arrive, and survives whatever they are.
+"""The HTTP layer gives the same answers for every division of the bytes, and survives all input.
 
 Most of it runs without a network, because only there can a test choose where the bytes are cut. The same floods then go
 through real sockets, where the question is whether the server still serves others and lets go of everything.

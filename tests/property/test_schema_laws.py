@@ -1,7 +1,6 @@
 """Laws of schemas and lenses, on random schemas, lenses and entries.
 
-The proofs are held against a validator that knows nothing of them: whatever a proof lets through must be true of every
-entry.
+The proofs are compared with an independent validator: every statement of a proof must be true of every entry.
 """
 
 import json
@@ -462,7 +461,7 @@ PROFILED: list[tuple[str, dict[str, Any], str]] = [
         "instrumentationScope requestId droppedEventsCount",
     ),
 ]
-"""Each with what it asks for, and with the members that it looks at."""
+"""Each entry has the name, its requirements and the members that it reads."""
 odd_names = st.sampled_from(
     (
         "keys",

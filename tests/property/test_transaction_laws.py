@@ -1,4 +1,5 @@
-"""Transactions against the plainest model of them: a list of values for each topic, and a dictionary of what is open.
+"""Transactions against the plainest model of them: a list of values for each topic, and a dictionary of open
+transactions.
 
 Random lives of three ids over four topics in three shards: attempts that are replaced, joined, aborted and abandoned,
 parts that are staged again, commits of all parts and of some, direct writes between them, checkpoints and kills. After

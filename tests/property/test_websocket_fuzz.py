@@ -1,4 +1,4 @@
-"""A WebSocket gives out the same messages however its bytes arrive, and survives whatever they are.
+"""A WebSocket gives out the same messages for every division of its bytes, and survives all input.
 
 It runs without a network, because only there can a test choose where the bytes are cut.
 """

@@ -1,5 +1,5 @@
 """The clients of a simulation: they write, read, delete, work and copy, over both protocols, and report their answers
-to the oracle. A client whose connection is lost opens another and knows nothing of what it had asked."""
+to the oracle. A client whose connection is lost opens another and has no memory of its requests."""
 
 import asyncio
 import json

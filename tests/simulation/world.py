@@ -1,4 +1,4 @@
-"""The lives of a simulated server, one after the other, and what is checked between them."""
+"""The lives of a simulated server, one after the other, and the checks between them."""
 
 import asyncio
 from random import Random

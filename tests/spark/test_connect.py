@@ -1,4 +1,4 @@
-"""The same jobs through Spark Connect: a server in its own process that has nothing of this package.
+"""The same jobs through Spark Connect: a server in a separate process without this package.
 
 The client is its own process, too, because a process with an embedded Spark cannot be a client of another one.
 """

@@ -1,4 +1,4 @@
-"""Whatever goes wrong while families are built, appends are acknowledged and searches find what a plain filter does.
+"""After every failure of a family build, appends are acknowledged and searches find the same as a plain filter.
 
 Each test is a server with its own pipeline in its own processes: killed, out of memory, and without room.
 """

@@ -1,4 +1,4 @@
-"""Index families on a real Spark: sealed entries get companions, and the answers stay what they were."""
+"""Index families on a real Spark: sealed entries get companions, and the answers stay the same."""
 
 import json
 import re

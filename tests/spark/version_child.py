@@ -2,7 +2,7 @@
 
     python version_child.py URL DATA_FOLDER
 
-Prints what came of it as JSON. The server has a topic `orders` whose records are sealed but for the last, and a stream
+Prints the outcome as JSON. The server has a topic `orders` whose records are sealed but for the last, and a stream
 `described` with a schema.
 """
 

@@ -1,4 +1,4 @@
-"""How the tests of the engine talk to it: synchronously, on a fake disk, with a clock that stands still.
+"""Helpers for the tests of the engine: synchronous, on a fake disk, with a clock that stands still.
 
 An engine without an event loop does everything on the caller's stack, so an operation is answered before it returns.
 `hold` and `flush` gather a group commit by hand; the functions named `ask_` leave an answer in a list, for tests that
@@ -227,7 +227,7 @@ def engine(disk: FakeDisk, clock: ManualClock) -> Engine:
 
 
 HOMES = ["tail", "pending", "sealed", "cold"]
-"""Where records can be: in memory, in memory on their way into a segment, in its files, in the cold folder."""
+"""The places of records: in memory, in memory on their way into a segment, in its files, in the cold folder."""
 
 
 class _NeverRuns:

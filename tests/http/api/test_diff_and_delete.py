@@ -1,4 +1,4 @@
-"""Reading from a cursor, waiting for more, and deleting for good."""
+"""Reading from a cursor, waiting for more, and deleting."""
 
 import threading
 from typing import Any

@@ -1,7 +1,7 @@
 """Every route, command and field that can carry a name, tried with a key whose prefixes do not cover it.
 
-The rows are in `isolation_rows`. A request that names what belongs to another tenant is 403, or it is answered word for
-word as if that did not exist. Nothing of the other tenant's changes, and nothing of it is revealed.
+The rows are in `isolation_rows`. A request that names another tenant's resources gets 403, or the same answer, word for
+word, as for a missing resource. The other tenant's resources do not change, and no answer reveals them.
 """
 
 import base64

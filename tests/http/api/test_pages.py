@@ -1,4 +1,4 @@
-"""Pages over HTTP: for everybody, whatever the server is doing, and with a policy that keeps everything else out."""
+"""Pages over HTTP: available without a key, in every state of the server, and with a strict content security policy."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""PUT, GET, list and DELETE of routers: each field, default, status and refusal, and what arrives in a destination."""
+"""PUT, GET, list and DELETE of routers: each field, default, status and refusal, and the records in a destination."""
 
 import base64
 import http.client

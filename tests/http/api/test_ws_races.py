@@ -2,7 +2,7 @@
 
 Several sockets publish to a few topics and follow them on and off at random moments, with cursors they remember. Each
 publishes records with its name and their number. In the end every follower must have seen, of every topic from its
-first cursor on, every record once and in order, whatever it did in between. The seed is printed.
+first cursor on, every record once and in order, after all its subscriptions and breaks. The seed is printed.
 """
 
 import asyncio

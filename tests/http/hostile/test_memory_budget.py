@@ -1,7 +1,7 @@
 """Memory of a server whose keys create everything they can until they are refused, with the default limits.
 
-The resident memory of the server and of each of its processes stays under 1 GB, for one key and for ten. `kinds` has
-what is created. The cost of each step is printed.
+The resident memory of the server and of each of its processes stays under 1 GB, for one key and for ten. `kinds` lists
+the created resources. The cost of each step is printed.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""How connections end: by clients that leave, by clients that stall, and by a server that stops.
+"""Ends of connections: by clients that leave, by clients that stall, and by a server that stops.
 
-Times are tiny here and no test measures them: it waits for what must happen in the end.
+Times are tiny here and no test measures them: it waits for the final state.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""HTTP/2 by its frames: that requests are answered, and that what RFC 9113 forbids ends a stream or the connection."""
+"""HTTP/2 by its frames: requests are answered, and violations of RFC 9113 end a stream or the connection."""
 
 import gzip
 import struct

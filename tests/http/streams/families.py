@@ -1,4 +1,4 @@
-"""One player with many small streams: it creates, forks, closes and deletes them, and knows what each must hold."""
+"""One player with many small streams: it creates, forks, closes and deletes them, and knows their content."""
 
 import random
 import time

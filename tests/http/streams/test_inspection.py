@@ -1,4 +1,4 @@
-"""`_details`, `_index_status` and what the server reports itself."""
+"""`_details`, `_index_status` and the reports of the server itself."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Ranking by rarity over the wire: scores by the formula, pages that keep their statistics, and what is refused."""
+"""Ranking by rarity over the wire: scores by the formula, pages that keep their statistics, and refusals."""
 
 from math import log
 from typing import Any

@@ -1,4 +1,4 @@
-"""The words of refusals on /v1, as they come over the wire: the protocol's in `code`, ours in `detail.reason`."""
+"""Texts of refusals on /v1, as they come over the wire: the protocol's in `code`, the server's in `detail.reason`."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Schemas, lenses, routing keys and profiles over the wire, and what they mean for both protocols."""
+"""Schemas, lenses, routing keys and profiles over the wire, and their effect on both protocols."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`__registry__` and `__stream_metrics__`: streams that the server writes and everybody may read who may."""
+"""`__registry__` and `__stream_metrics__`: streams that the server writes and clients with permission may read."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Searching over /v0 what has a search description."""
+"""Searching topics with a search description over /v0."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The judge of the streams that were killed finds what is wrong, and nothing else."""
+"""The check of killed streams finds every violation, and nothing else."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A server on a machine without Spark: everything is answered, and it states what to run for quicker answers."""
+"""A server on a machine without Spark: everything is answered, and it names the command to run for quicker answers."""
 
 from pathlib import Path
 

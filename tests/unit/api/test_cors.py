@@ -1,4 +1,4 @@
-"""Which requests of browsers are let in, and who may read the answers."""
+"""Admission of requests of browsers, and the permission to read the answers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One refusal in the words of each protocol."""
+"""One refusal in the format of each protocol."""
 
 from typing import Any
 

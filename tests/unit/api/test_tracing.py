@@ -1,4 +1,4 @@
-"""Which trace a webhook carries, and that what is kept for it is bounded."""
+"""The trace of a webhook, and the bound of its memory."""
 
 import json
 

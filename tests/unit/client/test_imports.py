@@ -1,4 +1,4 @@
-"""Importing the client loads little and nothing of the server; `topics serve` loads nothing of the client."""
+"""Importing the client loads few modules and none of the server; `topics serve` loads none of the client."""
 
 import ast
 import pkgutil

@@ -1,4 +1,4 @@
-"""When a request is sent again, after how long, and with what."""
+"""Retries: the conditions, the delays, and the content of a repeated request."""
 
 import gzip
 import json

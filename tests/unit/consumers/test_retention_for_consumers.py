@@ -1,4 +1,4 @@
-"""`retain_for_consumers`: caps and age leave what the slowest consumer has not committed, up to a bound."""
+"""`retain_for_consumers`: caps and age keep the records that the slowest consumer has not committed, up to a bound."""
 
 import logging
 from random import Random

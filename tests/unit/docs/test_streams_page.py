@@ -1,4 +1,4 @@
-"""The page of /v1 names what there is: codes, headers, settings, the structures of its frames."""
+"""The page of /v1 lists all codes, headers, settings, and the structures of its frames."""
 
 import json
 import re

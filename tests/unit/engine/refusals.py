@@ -1,4 +1,4 @@
-"""Everything that can be in the way of a write, as data: how it comes, how it goes, and what is lost with it."""
+"""Every obstacle for a write, as data: how it begins, how it ends, and the losses with it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A failed sync is as bad as a power cut: the kernel may have dropped what it could not write."""
+"""A failed sync is as bad as a power cut: the kernel may have dropped the unwritten pages."""
 
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine

@@ -1,4 +1,4 @@
-"""Names in order, whatever their number."""
+"""Names in order, for any number of them."""
 
 import random
 from bisect import bisect_left, bisect_right, insort

@@ -1,4 +1,4 @@
-"""A start over a data folder that lost its memory must not take what is left for garbage."""
+"""A start over a data folder with a missing log or snapshot must not treat the rest as garbage."""
 
 import pytest
 

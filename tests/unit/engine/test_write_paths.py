@@ -1,8 +1,8 @@
 """Every way of writing meets everything that can be in its way: one cell of a table each.
 
 A refused write fails with the error in the table and changes nothing: no seq, no byte, no key, no lease, no cursor, no
-reference count of a fork. Where the obstacle can go away, the same write then succeeds. Where an obstacle is none for a
-write, the table states why, and the write succeeds in spite of it.
+reference count of a fork. Where the obstacle can be removed, the same write then succeeds. Where an obstacle does not
+affect a write, the table gives the reason, and the write succeeds in spite of it.
 
 A new way of writing, or a new obstacle, is a new row or column here, and the tests fail until all its cells are filled.
 """

@@ -1,4 +1,4 @@
-"""An exchange that remembers its answer, for what answers without a connection."""
+"""An exchange that remembers its answer, for handlers without a connection."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Many answers at once are what as many answers one by one would be."""
+"""Many answers at once equal as many answers one by one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where requests begin and end: counted in the bytes that came."""
+"""Begin and end of requests: counted in the bytes that came."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How often a connection writes, and what it holds, seen at its transport."""
+"""The number of writes of a connection, and its buffer, seen at its transport."""
 
 import gc
 import weakref

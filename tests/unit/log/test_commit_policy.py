@@ -1,4 +1,4 @@
-"""How long commits stay open: the decisions, without a thread or a clock."""
+"""The time that commits stay open: the decisions, without a thread or a clock."""
 
 import pytest
 

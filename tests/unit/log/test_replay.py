@@ -1,4 +1,4 @@
-"""One test for each row of the table in `topics.log.replay`, and for what lies between the rows."""
+"""One test for each row of the table in `topics.log.replay`, and for the cases between the rows."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The lease of the primary at a real place, and takeovers: whatever is cut short, acknowledged writes of class remote
+"""The lease of the primary at a real place, and takeovers: after any interruption, acknowledged writes of class remote
 are in the state of the next primary."""
 
 import contextlib

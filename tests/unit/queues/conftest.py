@@ -1,4 +1,4 @@
-"""How the tests of queues talk to the engine: synchronously, and the clock is moved by hand."""
+"""Helpers for the tests of queues: synchronous, and the clock is moved by hand."""
 
 import pytest
 

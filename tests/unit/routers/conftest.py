@@ -1,4 +1,4 @@
-"""How tests of routers talk to the engine; on the caller's stack a forward is through when an append returns."""
+"""Helpers for tests of routers; on the caller's stack a forward is complete when an append returns."""
 
 from tests.unit.conftest import Answers, clock, disk, engine, one
 from topics.engine.engine import Engine

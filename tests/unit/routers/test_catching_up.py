@@ -1,4 +1,4 @@
-"""A caller that looks at a destination sees what its source has, before the pump has come to it by itself."""
+"""A caller that looks at a destination sees the records of its source, before the pump has reached it by itself."""
 
 import asyncio
 from collections.abc import Callable

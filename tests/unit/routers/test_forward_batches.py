@@ -1,4 +1,4 @@
-"""Routers that stand alike are decided for together; whatever is different about one of them must still count."""
+"""Routers at the same position are decided for together; any difference of one of them must still count."""
 
 from itertools import permutations
 
@@ -25,14 +25,14 @@ DEST: dict[str, dict[str, object]] = {
     "small": {"cap_records": 2},
     "full": {"cap_records": 2, "discard": Discard.REJECT},
 }
-"""Destinations by what is special about them."""
+"""Destinations by their special property."""
 RULES: dict[str, dict[str, object]] = {
     "untagged": {"preserve_tag": False},
     "unnamed": {"preserve_node": False},
     "filtered": {"filter": TagMatch("b")},
     "stamped": {"guarantee": EXACTLY_ONCE},
 }
-"""Routers by what is special about them."""
+"""Routers by their special property."""
 EXPECTED = {"small": [3, 4], "full": [1, 2], "filtered": [2]}
 
 

@@ -1,4 +1,4 @@
-"""A large schema is looked at in small bits, and what is refused of it is what was refused in one go."""
+"""A large schema is checked in small steps, and the refusals equal the refusals of one pass."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""Typed columns out of a registry: which there are, and that nothing of an entry is lost in them."""
+"""Typed columns out of a registry: the columns, and that no part of an entry is lost in them."""
 
 import json
 from typing import Any

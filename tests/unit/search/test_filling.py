@@ -1,4 +1,4 @@
-"""Columns that are filled at once have what they have when they are filled one by one."""
+"""Columns that are filled at once have the same content as columns that are filled one by one."""
 
 import json
 from typing import Any

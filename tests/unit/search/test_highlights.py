@@ -1,4 +1,4 @@
-"""Where the words of a query stand."""
+"""The places of a query's words."""
 
 from typing import Any
 

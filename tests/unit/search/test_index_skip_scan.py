@@ -1,4 +1,4 @@
-"""Reads of a key and reads with a filter leap where companions know the way, and find what they found without."""
+"""Reads of a key and reads with a filter skip ranges with the help of companions, and find the same as without."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""An archive beside a folder, and what must be true of the two at any moment."""
+"""An archive beside a folder, and the conditions that hold for the two at any moment."""
 
 from itertools import count, pairwise
 

@@ -24,7 +24,7 @@ from topics.system.clock import SystemClock
 from topics.testing import ManualClock
 
 RETIRE_MS = 1_200_000
-"""Ten minutes, and as much again for what the catalog's own clock is ahead by."""
+"""Ten minutes, and as much again for the lead of the catalog's clock."""
 
 
 def named_catalog(monkeypatch: pytest.MonkeyPatch, **words: str) -> Catalog:

@@ -1,4 +1,4 @@
-"""Data folders for tests of what reads them: an engine on a fake disk, sealed as a server would seal."""
+"""Data folders for tests of their readers: an engine on a fake disk, sealed as a server would seal."""
 
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine

@@ -1,4 +1,4 @@
-"""The archive on a disk that is full: whatever was begun is gone at once, because its room is wanted."""
+"""The archive on a full disk: unfinished files are removed at once, because their room is needed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The archive's table in a catalog of others: one of SQL, which is what pyiceberg can be tested with on one machine."""
+"""The archive's table in an external catalog: an SQL one, with which pyiceberg can be tested on one machine."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The archive's table: a reader sees exactly the files it was given, whatever its earlier content."""
+"""The archive's table: a reader sees exactly the files it was given, for any earlier content."""
 
 import io
 import logging

@@ -1,4 +1,4 @@
-"""The one job of a round: in which order its tasks begin, and in which parts it is published."""
+"""The one job of a round: the order of its tasks, and the parts in which it is published."""
 
 from collections.abc import Iterator, Sequence
 

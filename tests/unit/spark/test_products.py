@@ -1,4 +1,4 @@
-"""The frame of the pipeline: several products over one scan, and what one of them may cost the others."""
+"""The frame of the pipeline: several products over one scan, and the cost of one for the others."""
 
 import errno
 from collections import Counter

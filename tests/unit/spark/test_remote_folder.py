@@ -1,4 +1,4 @@
-"""Tasks on machines without the data folder: they read it from its server, and what they write reaches the folder."""
+"""Tasks on machines without the data folder: they read it from its server, and their results reach the folder."""
 
 import http.server
 import threading

@@ -1,4 +1,4 @@
-"""The sweep lets go of who is no longer swept."""
+"""The sweep drops references to connections that are no longer swept."""
 
 import gc
 import weakref

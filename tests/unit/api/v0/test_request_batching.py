@@ -1,4 +1,4 @@
-"""Appends of a lone record: the shorter way answers as the long one does, and leaves it whatever is not plain."""
+"""Appends of a lone record: the shorter path answers like the long one, and leaves it every other request."""
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial

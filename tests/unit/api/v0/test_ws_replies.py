@@ -1,4 +1,4 @@
-"""Answers leave in the order of their commands, in whatever order they come."""
+"""Answers leave in the order of their commands, for every order of completion."""
 
 from hypothesis import given
 from hypothesis import strategies as st

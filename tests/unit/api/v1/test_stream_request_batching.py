@@ -1,4 +1,4 @@
-"""Appends of one value to a stream: the shorter way answers as the long one does, and leaves it what is not plain."""
+"""Appends of one value to a stream: the shorter path answers like the long one, and leaves it every other request."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Tokens: so many at once, so many more with time, and more for what is worth something."""
+"""Tokens: a burst, a rate, and more for important requests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Texts that are read without the library are what the library would have read."""
+"""Texts that are read without the library equal the texts that the library would have read."""
 
 import itertools
 import struct
