@@ -390,7 +390,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     "SubscriptionRequest": frozenset({"type", "lease_ttl_ms", "description"}),
     "TokenBody": frozenset({"ttl_ms"}),
     "query": frozenset({
-        "page_size", "sort", "total", "system", "step", "points",
+        "page_size", "sort", "total", "system", "step", "points", "state", "limit", "tag",
         "touch", "if_empty", "return_seqs", "node", "max", "lease_ms", "heartbeat_ms", "after", "lenient",
         "streams", "strict", "topics", "path", "offset", "length",
     }),

@@ -81,7 +81,7 @@ def test_a_stopping_server_answers_who_waits(tmp_path: Path) -> None:
 
 def test_a_stop_finishes_an_accepted_upload_and_refuses_new_connections_by_name(tmp_path: Path) -> None:
     body = b'{"records":[{"data":"uploaded"}]}'
-    with LiveServer(tmp_path) as live:
+    with LiveServer(tmp_path, drain_ms="60000") as live:
         host, port = live.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), 30) as upload:
             head = b"POST /v0/topics/t HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
