@@ -43,12 +43,12 @@ answers (`bench.floor`) is what Python takes by itself: it reads requests and se
 
 @dataclass(frozen=True)
 class Side:
-    """A server, and what is asked of it."""
+    """A server, and the requests to it."""
 
     server: Server
     workload: Workload
     title: str
-    # How many times its rate ours is to be; 0 where that is only reported.
+    # The target ratio of our rate to its rate; 0 where the ratio is only reported.
     aim: float = 0.0
 
 

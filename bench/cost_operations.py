@@ -29,7 +29,7 @@ class Operation:
     key: str
     title: str
     done: int
-    """How many of it a round does."""
+    """The number of operations in a round."""
     begin: Callable[[Place, str], Round]
     """Prepares a topic of this name and gives the round."""
     rounds: int = 250
@@ -140,7 +140,7 @@ def _deliver(talks: list[Talk], writer: Talk, request: bytes) -> None:
     writer.send(request)
     writer.answer()
     for talk in talks:
-        # Every payload has it once, and nothing else does.
+        # Every payload has it once, and no other part of an answer does.
         talk.until(b"~")
 
 

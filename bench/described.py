@@ -61,7 +61,7 @@ class DescribedStreams(Streams):
 
     def append(self, place: str, records: int, nbytes: int = PAYLOAD_BYTES) -> str:
         one = _entry(self._kind, nbytes)
-        # Always an array: Prisma Streams takes nothing else.
+        # Always an array: Prisma Streams accepts only arrays.
         return post(self.target(place), "[" + ",".join([one] * records) + "]")
 
     @staticmethod

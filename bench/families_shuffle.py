@@ -108,7 +108,7 @@ def _time_rows(groups: Any) -> dict[str, Any]:
 
 
 def _tree_s(pid: int) -> float:
-    """The processor time of a process and all below it, with those that are gone."""
+    """The processor time of a process and its descendants, ended ones included."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         children = [task.read_text().split() for task in Path(f"/proc/{pid}/task").glob("*/children")]

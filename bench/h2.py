@@ -32,7 +32,7 @@ _DATA, _HEADERS, _SETTINGS, _GOAWAY = 0, 1, 4, 7
 
 @dataclass(frozen=True)
 class Asked:
-    """A request, in the words of both versions."""
+    """A request, in the format of both versions."""
 
     title: str
     method: str

@@ -88,7 +88,7 @@ class Asker:
 
 
 def measure(data: Path, load: Load) -> dict[str, tuple[float, int]]:
-    """For each question its milliseconds, and what distinguishes its hits from others."""
+    """For each query its milliseconds, and a number that identifies its hits."""
     tune_allocator()
     asker = Asker(data)
     tune_collector()

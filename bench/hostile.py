@@ -88,7 +88,7 @@ class Server:
             server._connection.close()
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, bytes]:
-        """The status and the body of an answer, whatever it is."""
+        """The status and the body of an answer, for any status."""
         said = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         words = {"content-type": "application/json", "authorization": f"Bearer {_ATTACKER}"}
         words |= {name.replace("_", "-"): text for name, text in headers.items()}
@@ -137,7 +137,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Row:
-    """An attack: `prepare` makes what it needs, and gives what is done while the prober measures."""
+    """An attack: `prepare` creates its resources, and returns the calls to make while the prober measures."""
 
     title: str
     prepare: Callable[[Server, str], Act]

@@ -98,7 +98,7 @@ def history_npm_folder() -> Path:
 
 @functools.cache
 def _npm_folder(name: str, packages: tuple[str, ...]) -> Path:
-    """A folder with packages. Their install scripts do not run: nothing of what is used here needs them."""
+    """A folder with packages. Their install scripts do not run: the packages used here do not need them."""
     folder = CACHE / name
     stamp = folder / ("-".join(packages).replace("/", "_") + ".installed")
     if not stamp.exists():

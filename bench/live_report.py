@@ -23,7 +23,7 @@ column has the bytes that the log grew by for each appended record, all of that 
 
 @dataclass(frozen=True)
 class Watching:
-    """One topic and many who watch it."""
+    """One topic and its watchers."""
 
     transport: str
     watchers: int

@@ -51,7 +51,7 @@ class Workload:
     keyed: bool = False
     # The schema of the stream (`bench.described`); only servers that support such streams have the row.
     kind: str = ""
-    # How many appends are sent without waiting for an answer.
+    # The number of appends in flight.
     at_once: int = 0
     # Whether ours are sent over a WebSocket.
     socket: bool = False
@@ -298,7 +298,7 @@ class Usage:
         self.server = _used_s(pid)
         started = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         children = sum(_used_s(int(child)) for child in started)
-        # user, nice, system, then idle and waiting for the disk, then interrupts and what the host took for others.
+        # user, nice, system, then idle and waiting for the disk, then interrupts and the time that the host took.
         ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
         busy = (sum(ticks[:3]) + sum(ticks[5:8])) / _TICKS
         own = sum(

@@ -21,7 +21,7 @@ from pathlib import Path
 from bench.install import Missing, bun, debian, new_nats, npm_folder, npm_version, said
 from bench.protocols import Nats, Redis, Speaker, Streams, Topics
 
-# Enough to win against whatever else the machine does, without keeping the kernel's own threads from their work.
+# Enough priority over other programs, without keeping the kernel's threads from their work.
 NICENESS = -15
 _START_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 20
@@ -42,10 +42,10 @@ class Server:
 
     key: str
     title: str
-    # The classes of ours that promise what this configuration promises, or the nearest to it.
+    # The classes of our server with the same promise as this configuration, or the nearest to it.
     classes: tuple[str, ...]
     speaker: Speaker
-    # Installs what is missing and gives the version.
+    # Installs missing packages and returns the version.
     install: Callable[[], str]
     launch: Callable[[Path, int], Launch]
     # Our server chooses its port and writes it to this file; the others receive theirs.

@@ -22,7 +22,7 @@ _BULLMQ_SCRIPT = Path(__file__).resolve().parent / "queue_bullmq.mjs"
 
 
 class TopicsQueue(Topics):
-    """A queue of this project's server. The leases log is not durable, which is the default and what the others do."""
+    """A queue of this project's server. The leases log is not durable, which is the default and matches the others."""
 
     protocol = "topics-queue"
 
@@ -43,7 +43,7 @@ class BullMq(Redis):
 
 
 class NatsQueue(Nats):
-    """A stream that forgets what was acknowledged, and one durable consumer that all workers pull from."""
+    """A stream that deletes acknowledged messages, and one durable consumer that all workers pull from."""
 
     protocol = "nats-queue"
 

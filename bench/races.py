@@ -186,7 +186,7 @@ async def hold(target: Running, count: int) -> list[Races]:
 
 
 def run(count: int, console: Console, machine: str) -> str:
-    """Holds the races, prints what they took, and gives the text of the report."""
+    """Runs the races, prints their durations, and returns the text of the report."""
     with running(OURS["disk"], own_cores()[0]) as target:
         before, begun = Usage(target.pid), time.monotonic()
         found = asyncio.run(hold(target, count))

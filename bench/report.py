@@ -134,7 +134,7 @@ class Sheet:
         self.noise(others)
 
     def noise(self, others: Iterable[float]) -> None:
-        """That the machine was not quiet, where it was not."""
+        """Returns a note if the machine was not quiet."""
         shares = list(others)
         disturbed = sum(share > DISTURBED_CORES for share in shares)
         if disturbed:

@@ -93,7 +93,7 @@ async def _until_taken(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 @dataclass(frozen=True)
 class Times:
-    """How long single requests took."""
+    """The latencies of single requests."""
 
     p50_ms: float
     p99_ms: float

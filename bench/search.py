@@ -209,7 +209,7 @@ class Bench:
         return statistics.median(times), p99(times)
 
     def _measure_appends(self) -> None:
-        """In turns, so that what the machine does from one minute to the next happens to both."""
+        """In turns, so that changes of the machine affect both."""
         ways = {"alone": 0, "beside 8 clients that search": 8}
         found: dict[str, list[float]] = {way: [] for way in ways}
         for _ in range(_APPEND_WINDOWS):

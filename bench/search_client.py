@@ -59,7 +59,7 @@ def fill(address: str, description: dict[str, Any], texts: list[bytes], batch: i
 
 
 def times_ms(address: str, ask: Ask, clients: int, rounds: int, seconds: float) -> list[float]:
-    """How long questions took that clients asked side by side: so many in all, or as many as there was time for."""
+    """The latencies of queries that clients sent side by side: so many in all, or as many as there was time for."""
     times: list[float] = []
     end = time.perf_counter() + seconds
 

@@ -56,7 +56,7 @@ def _field(kind: str, name: str, *flags: str) -> dict[str, Any]:
 def described(
     fields: dict[str, tuple[str, ...]], key: str, time: str, defaults: tuple[str, ...], rollup: dict[str, Any]
 ) -> dict[str, Any]:
-    """A description of fields of the first level: the kind of each, and what it is good for."""
+    """A description of fields of the first level: the kind and the capabilities of each."""
     return {
         "schema": {"type": "object"},
         "routingKey": {"jsonPointer": f"/{key}", "required": True},

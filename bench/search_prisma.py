@@ -52,7 +52,7 @@ def ask_prisma(
         try:
             address = f"127.0.0.1:{port}"
             _wait_ready(address, process)
-            # No larger batch fits into what it takes in one request.
+            # A larger batch does not fit into one of its requests.
             fill(address, description, texts, batch=500)
             covered = _wait_covered(address, index_s, description["search"]["primaryTimestampField"])
             return _ask_all(address, kinds), covered

@@ -153,7 +153,7 @@ def archiving(data: Path, **words: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @dataclass(frozen=True)
 class Latencies:
-    """How long the appends of one window took, from the moment each was due."""
+    """The latencies of the appends of one window, from the moment each was due."""
 
     p50_ms: float
     p99_ms: float

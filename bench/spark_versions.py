@@ -30,7 +30,7 @@ class VersionCost:
     start: float
     """Seconds until a session is there, Java included."""
     first: float
-    """Seconds of the first read, which pays for whatever is loaded with it."""
+    """Seconds of the first read, which includes loading its modules."""
     read: float
     """Records a second, the median of the reads behind it."""
 

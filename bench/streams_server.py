@@ -42,7 +42,7 @@ class Memory(NamedTuple):
 
 
 class StreamsServer:
-    """The server on one folder. Whatever happens, `end` leaves no process behind."""
+    """The server on one folder. `end` leaves no process behind in any case."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self._folder = folder
@@ -190,7 +190,7 @@ async def _put_all(address: str, names: Iterable[str], body: bytes) -> None:
 
 
 async def _put(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, requests: list[bytes]) -> None:
-    """Sends requests until each is answered well. Creating is idempotent, so what was refused is asked for again."""
+    """Sends requests until each is answered well. Creating is idempotent, so refused requests are repeated."""
     while requests:
         writer.write(b"".join(requests))
         refused = []

@@ -89,7 +89,7 @@ class Server:
         return socket.create_connection((host, int(port)), timeout=_TIMEOUT_S)
 
     def longest_turn(self) -> tuple[float, str]:
-        """The longest turn since the last time, in milliseconds, and what was seen in it."""
+        """The longest turn since the last call, in milliseconds, and the code seen in it."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
@@ -109,7 +109,7 @@ Act = Callable[[], object]
 
 @dataclass(frozen=True)
 class Row:
-    """A kind of request: `prepare` makes what it needs in its own place and gives what is measured."""
+    """A kind of request: `prepare` creates its resources in a separate place and returns the call to measure."""
 
     title: str
     prepare: Callable[[Server, str], Act]

@@ -67,7 +67,7 @@ class Demo:
         self._threads: list[threading.Thread] = []
 
     def prepare(self) -> None:
-        """Makes what has to be there first. It may be there already."""
+        """Creates the required resources first. It may be there already."""
         with httpx.Client(base_url=self._url, timeout=30.0) as api:
             made = api.put("/v1/stream/flights", headers=_JSON)
             made.raise_for_status()
@@ -198,7 +198,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=4000)
     parser.add_argument("--speed", type=float, default=1.0, help="2 is twice as fast")
     arguments = parser.parse_args()
-    # That jobs fail is part of the show, and the console shows it.
+    # Failures of jobs are part of the demo, and the console shows them.
     logging.getLogger("topics_client").setLevel(logging.CRITICAL)
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

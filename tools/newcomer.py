@@ -96,7 +96,7 @@ def first_event(clone: Path, environment: dict[str, str]) -> None:
 
 
 def _forward(serving: "subprocess.Popen[bytes]", spoke: list[float]) -> None:
-    """Shows what `make serve` prints, and notes when it began to."""
+    """Copies the output of `make serve`, and notes the time of its first line."""
     assert serving.stdout is not None
     for line in serving.stdout:
         if not spoke:

@@ -368,7 +368,7 @@ def glossary(table: str) -> Iterator[str]:
 
 
 def errors(base: str) -> Iterator[str]:
-    """The codes of the error classes below a base class, or with `http` those without a class in the engine."""
+    """The codes of the error classes below a base class, or with `http` the codes without a class in the engine."""
     from topics.api.error_help import ERROR_HELP  # noqa: PLC0415
     from topics.api.error_responses import STATUS_BY_CODE, V1_STATUS_BY_CODE  # noqa: PLC0415
     from topics.model import errors as model  # noqa: PLC0415

@@ -114,7 +114,7 @@ _IS_TRACED = 'any("search" in part or part == "serve" for part in sys.orig_argv)
 
 
 class Traced(NamedTuple):
-    """The files of one request: those of the server process and those of the search process."""
+    """The files of one request: those that the server process and the search process opened."""
 
     server: frozenset[str]
     search: frozenset[str]
@@ -231,7 +231,7 @@ class Client:
         self._host, self._socket = host, socket.create_connection((name, int(port)), timeout=_START_S)
 
     def ask(self, method: str, path: str, body: object = None, allowed: Sequence[int] = ()) -> tuple[int, Any]:
-        """Status and answer of a request. Raises SystemExit for an error that is not among those allowed."""
+        """Status and answer of a request. Raises SystemExit for any other error than the allowed ones."""
         self.send(method, path, body)
         return self.receive(allowed)
 

@@ -50,7 +50,7 @@ def open_page(url: str, html: str) -> Iterator[Page]:
 
 @contextlib.contextmanager
 def visit(browser: Browser, url: str, **options: object) -> Iterator[Page]:
-    """A page in a new browser profile. Whatever goes wrong in it fails the test at its end."""
+    """A page in a new browser profile. Any error in it fails the test at its end."""
     context = browser.new_context(**{"viewport": {"width": 1360, "height": 860}, **options})  # type: ignore[arg-type]
     page = context.new_page()
     page.set_default_timeout(_PATIENCE_MS)

@@ -27,7 +27,7 @@ class Done(NamedTuple):
 
 
 def environment(folder: Path, url: str | None = None, **more: str) -> dict[str, str]:
-    """Of a user who has set nothing but the address: the tests' own variables and contexts stay out."""
+    """The environment of a user with only the address set: the tests' variables and contexts are left out."""
     own = ("TOPICS_", "NO_COLOR", "XDG_", "COLUMNS", "LINES")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     given = {} if url is None else {"TOPICS_URL": url}
@@ -44,7 +44,7 @@ def run(*arguments: str, env: Mapping[str, str], stdin: bytes = b"", cwd: Path |
 
 
 class Terminal:
-    """A command on a terminal of 100 columns. Leaving the `with` block ends it, if nothing else did."""
+    """A command on a terminal of 100 columns. Leaving the `with` block ends it, if it still runs."""
 
     def __init__(self, *arguments: str, env: Mapping[str, str], cwd: Path | None = None) -> None:
         self._master, slave = os.openpty()

@@ -63,7 +63,7 @@ def test_every_example_runs_and_prints_what_it_states(page: str, tmp_path: Path)
                 check=False, timeout=PATIENCE_S, text=True,
             )  # fmt: skip
             assert fits(output, done.stdout), f"{command}\n{done.stdout}"
-            # A failed command prints its error and nothing else; a warning comes with data.
+            # A failed command prints only its error; a warning comes with data.
             failed = bool(output) and all(line.startswith("topics: ") for line in output.splitlines())
             assert (done.returncode != 0) == failed, command
 

@@ -93,7 +93,7 @@ def topics(env: dict[str, str], cwd: Path, *arguments: str) -> subprocess.Comple
 
 @pytest.fixture(scope="module")
 def client_alone(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The wheel of the client with the dependencies that it declares, and nothing of the server."""
+    """The wheel of the client with its declared dependencies, without the server."""
     folder = tmp_path_factory.mktemp("client")
     install(folder, wheels.client)
     (folder / "deps").mkdir()

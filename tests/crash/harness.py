@@ -64,7 +64,7 @@ Answer = (
 
 @dataclass(eq=False)
 class Operation:
-    """Something a topic was asked to do, and what became of it."""
+    """An operation on a topic, and its outcome."""
 
     name: str
     ts: int
@@ -293,7 +293,7 @@ def files_of(fs: FileSystem, options: EngineOptions) -> FileSystem:
 
 
 class World:
-    """An engine, the disk under it, and what it promised so far."""
+    """An engine, the disk under it, and its promises."""
 
     def __init__(self, fs: FileSystem, options: EngineOptions = SMALL, clock: ManualClock | None = None) -> None:
         self.fs = fs
@@ -500,11 +500,12 @@ class World:
 
     @property
     def broken(self) -> bool:
-        """Whether a shard takes no more writes for good."""
+        """Whether a shard refuses writes permanently."""
         return any(shard.writer.broken for shard in self.engine.core.shards)
 
     def hold(self) -> None:
-        """Gathers what follows into one commit a shard, until `flush`, and single records into one block."""
+        """Gathers the following operations into one commit a shard, until `flush`, and single records into one
+        block."""
         for committer in self._committers():
             committer.hold = committer.coalesces = True
 

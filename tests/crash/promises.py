@@ -16,7 +16,7 @@ from topics.model.topic_config import Durability
 
 @dataclass
 class Evidence:
-    """A crash and what was found after it."""
+    """A crash and the state found after it."""
 
     world: World
     """With the timelines as they were when the engine stopped."""
@@ -164,7 +164,7 @@ PROMISES: list[Callable[[Evidence], Iterator[str]]] = [
 
 
 def unlike_what_was_acknowledged(world: World, found: Dump) -> Iterator[str]:
-    """A running engine shows the acknowledged operations and nothing else, whatever failed on the way."""
+    """A running engine shows exactly the acknowledged operations, after any failure."""
     for name in found.keys() - world.timelines.keys():
         yield f"{name} exists and was never asked for"
     for name, timeline in world.timelines.items():
@@ -228,7 +228,7 @@ def _differences(state: Model, found: TopicDump, evidence: Evidence) -> Iterator
 
 
 def _epochs(timeline: Timeline, power: bool) -> set[int]:
-    """The epochs a topic may have: that of the promised state, and whatever a creation behind it was given."""
+    """The epochs a topic may have: that of the promised state, and that of any creation behind it."""
     promised = timeline.operations[: timeline.promised(power)]
     known = {next((op.epoch for op in reversed(promised)), timeline.base_epoch)}
     for operation in timeline.operations[len(promised) :]:

@@ -305,7 +305,7 @@ class QueueWorld:
             self.observe(durable=True)
 
     def hold(self) -> None:
-        """Gathers what follows into one commit a shard, until `flush`."""
+        """Gathers the following operations into one commit a shard, until `flush`."""
         self.held = True
         for committer in self._committers():
             committer.hold = committer.coalesces = True
@@ -420,7 +420,7 @@ def _after(sight: Sight, now: int) -> Sight:
 
 
 def broken(world: QueueWorld, power: bool) -> Iterator[str]:
-    """Everything that is wrong with what a start has found."""
+    """Every violation in the state that a start has found."""
     found = look(world.engine)
     for value in world.stories:
         places = found.jobs.get(value, [GONE])

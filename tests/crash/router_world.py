@@ -237,7 +237,7 @@ class RouterWorld:
 
 
 def broken(world: RouterWorld, found: Dump, restarted: bool) -> Iterator[str]:
-    """Every promise that what was found breaks."""
+    """Every promise that the state found breaks."""
     topics = {topic.topic_id: topic for topic in found.values()}
     for topic_id, seen in world.published.items():
         topic = topics.get(topic_id)
@@ -379,7 +379,7 @@ def _examine(world: RouterWorld, disk: FakeDisk, restarted: bool, failed: bool, 
         twin.start(disk.clone().crash(Survival.NOTHING), True)
         if dump(twin.engine) != found:
             yield f"a power cut after recovery changes it from {found} to {dump(twin.engine)}"
-    # The routers go on, and what they do then is kept as well.
+    # The routers go on, and their results are recorded as well.
     once = {topic_id: set(seen.values()) for topic_id, seen in world.published.items()}
     world.rebase(found)
     world.go_on()

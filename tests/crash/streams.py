@@ -130,7 +130,7 @@ class Player:
         self._send(lambda: self.streams.append(name, request, done))
 
     def hold(self, held: bool) -> None:
-        """Keeps what is sent from now on together in one commit."""
+        """Keeps the following operations together in one commit."""
         for shard in self.engine.core.shards:
             committer = shard.committer
             assert isinstance(committer, InlineCommitter)
@@ -203,7 +203,7 @@ def endings(call: int) -> tuple[Ending, ...]:
 
 
 def broken_promises(scenario: Scenario, check: Callable[[Player], Iterator[str]], step: int = 1) -> Iterator[str]:
-    """Stops a scenario before each call, lets it end in every way, and reports what is not as promised."""
+    """Stops a scenario before each call, lets it end in every way, and reports broken promises."""
     whole = FakeDisk()
     scenario(Player(whole))
     for call in range(1, whole.call_count + 2, step):
@@ -376,7 +376,7 @@ def small(**changes: object) -> EngineOptions:
 def promises_broken_by_failures(
     scenario: Scenario, check: Callable[[Player], Iterator[str]], faults: Sequence[Fault] = (Fault.EIO, Fault.SHORT)
 ) -> Iterator[str]:
-    """Lets each call of a scenario fail, once and for good, and reports what is not as promised then and after it."""
+    """Lets each call of a scenario fail, once and permanently, and reports promises broken then and after it."""
     trace = FaultyFileSystem(FakeDisk(), NO_FAULTS)
     scenario(Player(trace))
     for call, (operation, _) in enumerate(trace.trace, start=1):

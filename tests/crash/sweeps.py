@@ -106,7 +106,7 @@ def sweep_starts(world: World, disk: FakeDisk, ending: Ending, endings: tuple[En
         twin.starting = True
         for second, again in crashes(stopped, endings):
             where = f"{ending}; the start stopped after call {call - 1} {_last_call(stopped)}, {second}"
-            # After a power cut nothing waits for a sync any more: whatever else happens, the same is found.
+            # After a power cut nothing waits for a sync any more: the same is found in every case.
             same = None if ending.survival is Survival.EVERYTHING else expected
             yield from (f"{where}: {text}" for text in examine(twin, again, second, same))
 

@@ -232,7 +232,7 @@ def test_recovery_from_any_stop_may_be_cut_short_anywhere(scenario: Scenario, sh
 @pytest.mark.slow
 @each_number_of_shards
 def test_no_way_of_scattering_writes_breaks_a_promise(shards: int, seed: int) -> None:
-    """The same stops with many more ways to tear and scatter what was not synced."""
+    """The same stops with many more ways to tear and scatter unsynced data."""
     ways = (Survival.TORN, Survival.SCATTERED)
     endings = tuple(Ending(survival, number) for survival in ways for number in range(seed, seed + 30))
     broken = list(islice(sweep_stops(scenarios.living, options(shards), lambda call: endings), SHOWN))

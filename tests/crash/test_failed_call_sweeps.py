@@ -234,7 +234,7 @@ def test_a_failed_background_sync_stops_all_writes() -> None:
 
 
 def test_a_failed_sync_is_not_tried_again() -> None:
-    """Linux may have thrown away what it could not write, and answer the next sync with success."""
+    """Linux may have dropped the unwritten pages, and answer the next sync with success."""
     world, fs, _ = faulty_world()
     world.append("sure", 1, durability="fsync")
     fs.plan = FaultPlan(fs.calls + 2)

@@ -35,7 +35,7 @@ BACKED_UP = msgspec.structs.replace(OPTIONS, backup_dir="place", map_cache_bytes
 
 
 class Life:
-    """An engine on a disk whose n-th read fails, and what it was asked to do."""
+    """An engine on a disk whose n-th read fails, and its requests."""
 
     def __init__(self, disk: FakeDisk, options: EngineOptions, call: int | None) -> None:
         self.fs = FaultyFileSystem(disk)

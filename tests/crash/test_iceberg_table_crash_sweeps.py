@@ -141,7 +141,7 @@ def test_any_call_that_fails_is_made_good() -> None:
 
 
 def fail_calls(first: int, step: int) -> None:
-    """The process goes on after each of them, with what it has in memory."""
+    """The process goes on after each of them, with its state in memory."""
     folder, before, requested = prepare(on_disk)
     start = folder.disk
     assert isinstance(start, FakeDisk)

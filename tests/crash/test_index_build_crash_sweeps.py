@@ -324,7 +324,7 @@ def test_an_attempt_that_nobody_waits_for_harms_no_file() -> None:
 
 
 def test_what_a_failed_job_left_is_removed_with_the_next_commit_of_the_stream() -> None:
-    """A process that always has work to do is never started anew."""
+    """A process that always has work to do is never restarted."""
     world = prepare()
     made = pipeline(world.disk, world.clock, 11, Haunted(world.disk))
     while made.round():

@@ -149,8 +149,8 @@ def settle(disk: FakeDisk, clock: ManualClock, cold: str, seed: int) -> None:
 def interrupted(
     cold: str, wreck: Callable[[ColdWorld, int], FakeDisk | None], first: int, step: int, deletes: bool = False
 ) -> int:
-    """Wrecks a run at one call after the other, and checks what is left and what becomes of it, or that nothing is left
-    where the stream is deleted then."""
+    """Interrupts a run at one call after the other, and checks the remaining files and their later use, or that nothing
+    is left when the stream is deleted then."""
     call, runs = first, 0
     while True:
         world = prepare(cold)

@@ -49,7 +49,7 @@ def flipping(world: World) -> None:
     world.relocate("sure")
     world.relocate("gone")
     world.checkpoint()
-    with contextlib.suppress(OSError):  # Where calls fail there may be none.
+    with contextlib.suppress(OSError):  # After failed calls there may be none.
         for folder in world.fs.list_dir("data/near/topics"):
             world.fs.sync_dir(f"data/near/topics/{folder}")  # As the kernel does by itself, after a while.
     world.delete("sure", tag="b")

@@ -112,7 +112,7 @@ def test_copies_of_copies(shards: int) -> None:
 
 
 def losing_the_source(world: RouterWorld) -> None:
-    """The source is trimmed, and then deleted, while the log is all that reports what the copies were made of."""
+    """The source is trimmed, and then deleted, while only the log has the origin of the copies."""
     world.start()
     world.put("b", durability="fsync")
     world.route("a", "b")

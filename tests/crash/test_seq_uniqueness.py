@@ -41,7 +41,7 @@ class Reader:
         return Reader(self._classes, self._seen)
 
     def look(self, world: World) -> Iterator[str]:
-        """Yields what is not as it was."""
+        """Yields every difference from the recorded state."""
         for info in world.engine.list_topics(limit=100):
             if info.config.durability in self._classes:
                 yield from self._read(world.engine, info)

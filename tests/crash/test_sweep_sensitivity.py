@@ -117,7 +117,7 @@ def keys_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_ceiling(patch: pytest.MonkeyPatch) -> None:
-    """A caller that recovers forgets what may have been given out beyond what the disk knows."""
+    """A caller that recovers loses reservations beyond those on the disk."""
     patch.setattr(recovery, "grant", lambda topic, reserve: None)
     patch.setitem(recovery._APPLY, FrameKind.CEILING, lambda recovery, topic, frame: None)
 

@@ -45,7 +45,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 
 class Client:
-    """Talks to a started engine and keeps what it was answered."""
+    """Sends requests to a started engine and records the answers."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

@@ -38,7 +38,7 @@ class BadSector:
     def __init__(self, inner: FakeDisk) -> None:
         self.inner = inner
         self.bad: tuple[object, int] | None = None
-        """The file, whatever its name is by now, and where the sector begins."""
+        """The file, under any later name, and the offset of the sector."""
 
     def fail(self, path: str, at: int) -> None:
         self.bad = self.inner.open(path)._inode, at
@@ -63,7 +63,7 @@ class BadSectorFile:
         return self._inner.map()
 
     def write_whole(self, pieces: Sequence[BytesLike]) -> None:
-        # A disk puts a sector that is written anew elsewhere.
+        # A disk remaps a sector that is written again.
         if self._outer.bad is not None and self._outer.bad[0] is self._inner._inode:
             self._outer.bad = None
         self._inner.write_whole(pieces)
@@ -159,7 +159,7 @@ def test_sector_that_fails_while_the_engine_runs_costs_only_its_records() -> Non
                 # Only the records in the chunks of the sector; the head and the index are in memory.
                 assert len(lost) <= 5, place
             hit += bool(lost)
-            # It passes: nothing was given up for good.
+            # It passes: nothing was given up permanently.
             fs.bad = None
             assert read_around(engine, "sure") == (list(range(1, RECORDS + 1)), set()), place
     assert hit > 20

@@ -42,7 +42,7 @@ class Builder:
         self.clock = ManualClock()
         self.engine = Engine.recover(disk, options, self.clock, SeededEntropy(1), boot_id=boot_id)
         self.written: dict[int, dict[int, str]] = {}
-        """Topic number -> seq -> what its data is about."""
+        """Topic number -> seq -> value."""
 
     def put(self, name: str, patch: TopicConfigPatch = FSYNC) -> None:
         self.engine.put_topic(name, patch, _expect)
@@ -77,7 +77,7 @@ class Builder:
 
 
 def build() -> tuple[FakeDisk, dict[int, dict[int, str]]]:
-    """The folder, and what was ever written to each topic."""
+    """The folder, and all records ever written to each topic."""
     disk = FakeDisk()
     written = fill(disk)
     return settled(disk.crash(Survival.EVERYTHING)), written

@@ -61,7 +61,7 @@ class PressedServer:
         self.on_loop(pressing)
 
     def stall(self, stalled: bool) -> None:
-        """Holds what is on its way to the log, as a disk would that does not answer."""
+        """Holds pending writes of the log, like a disk that does not answer."""
         for shard in self.engine.core.shards:
             assert isinstance(shard.committer, CommitThread)
             shard.committer.resume.clear() if stalled else shard.committer.resume.set()

@@ -79,7 +79,7 @@ class Searched:
         self._entries += more
 
     def check(self) -> None:
-        """A search finds exactly what a plain filter does."""
+        """A search finds exactly the hits of a plain filter."""
         for q, sort, is_meant in _QUESTIONS:
             answer = self._http.post(f"{self.path}/_search", json={"q": q, "sort": [sort], "size": 500})
             assert answer.status_code == 200, answer.text

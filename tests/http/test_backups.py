@@ -166,7 +166,7 @@ def test_a_server_under_load_is_restored_at_any_point(tmp_path: Path, seed: int)
 
 
 def drill(folder: Path, place: Path) -> None:
-    """Does what the page for operators asks for once a month."""
+    """Runs the monthly drill from the page for operators."""
     text = read("docs/operations/backup.md").split("## Drill")[1]
     commands = re.findall(r"^\d\. `?(topics [^`]+)`", text, re.MULTILINE)
     assert len(commands) == 3
@@ -188,7 +188,7 @@ def check(
     folder: Path, place: Path | str, options: list[str], writers: Writers, at_least: list[int],
     answered: list[int] | None = None, look: Callable[[httpx.Client], None] = lambda client: None,
 ) -> dict[str, int]:  # fmt: skip
-    """Restores, starts a server on it, and compares: a prefix of what was written, with all that it has to have."""
+    """Restores, starts a server on it, and compares: a prefix of the written records, with all promised ones."""
     folder.mkdir()
     done = topics("backup", "restore", str(folder / "data"), "--at", str(place), "--gap", "0", "-o", "json", *options)
     assert done.returncode == 0, done.stderr

@@ -44,7 +44,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 @asynccontextmanager
 async def listening() -> AsyncIterator[tuple[int, Callable[[], Awaitable[socket.socket]]]]:
-    """A port of this machine, and what accepts its next connection."""
+    """A port of this machine, and the socket that accepts its next connection."""
     taken: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)

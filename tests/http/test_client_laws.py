@@ -52,7 +52,7 @@ def run(kind: str, scene: Coroutine[Any, Any, T]) -> T:
 
 
 def use(kind: str, url: str, options: ClientOptions, *calls: tuple[Any, ...], env: dict[str, str] | None = None) -> Any:
-    """Makes calls with one client, and gives what the last one returned."""
+    """Makes calls with one client, and returns the last result."""
     if kind == "sync":
         with Client(url, options=options, env=env or {}) as client:
             return [getattr(client, name)(*args) for name, *args in calls][-1]
@@ -117,7 +117,7 @@ def test_silence_is_a_failure(kind: str) -> None:
     assert caught.value.maybe_done
 
 
-# Reading what comes
+# Reading answers
 
 
 @both

@@ -26,7 +26,7 @@ class Running(Protocol):
     def stop(self) -> None: ...
 
     def join(self) -> None:
-        """Waits for the end of `run`, and raises what it raised."""
+        """Waits for the end of `run`, and raises its error."""
         ...
 
 

@@ -57,7 +57,7 @@ def test_what_is_written_is_read(behind: Behind) -> None:
 
 
 def test_events_come_when_they_happen(behind: Behind) -> None:
-    """Nothing else is sent for a minute, so what a proxy holds back would not come at all."""
+    """Nothing else is sent for a minute, so data that a proxy holds back would not come at all."""
     append(behind.api, "watched", 0)
     watch = behind.api.post("/v0/watch", json={"topics": {"watched": {"from_seq": 0}}, "heartbeat_ms": 60_000})
     with behind.api.stream("GET", watch.raise_for_status().json()["stream_url"]) as events:

@@ -194,7 +194,7 @@ class Site:
     # The log
 
     def queued(self) -> int:
-        """How many operations are on their way to the log."""
+        """The number of operations on their way to the log."""
         depth: int = self.look(lambda engine: engine.core.shards[0].queue_depth)
         return depth
 
@@ -287,7 +287,7 @@ def _forward(site: Site) -> Answer:
 
 
 def _router_says(site: Site) -> Answer:
-    """Where the router stands once it stands: it is through, or held up, or gone."""
+    """The final state of the router: caught up, blocked, or gone."""
     found: list[Answer] = []
 
     def settled() -> bool:

@@ -118,7 +118,7 @@ def has_words(value: Text) -> bool:
 
 
 def containing(config: SearchConfig) -> list[tuple[str, float]]:
-    """The fields that are looked into for what they contain, with their boosts."""
+    """The fields that are searched for words, with their boosts."""
     named = [(default.field, float(default.boost or 1)) for default in config.contains_default_fields]
     return named or [(name, 1.0) for name, field in config.fields.items() if field.contains]
 

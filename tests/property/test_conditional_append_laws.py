@@ -19,7 +19,7 @@ TOKENS = st.sampled_from([None, "", "a", "b"])
 class Ask(NamedTuple):
     records: int
     behind: int | None
-    """How far the expected head is from the true one; None expects none."""
+    """The difference between the expected head and the true one; None expects none."""
     fence: str | None
     new_fence: str | None
     key: str | None

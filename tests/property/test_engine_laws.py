@@ -347,7 +347,7 @@ class EngineLaws(RuleBasedStateMachine):
 
     @rule()
     def relocate(self) -> None:
-        """Only what a snapshot names can be moved, so one is taken first."""
+        """Only files in a snapshot can be moved, so one is taken first."""
         self.checkpoint(full=False)
         for topic in all_topics(self.engine):
             self.engine.run_job(self.engine.housekeeper.relocate(topic))
@@ -356,7 +356,7 @@ class EngineLaws(RuleBasedStateMachine):
 
     @rule(shards=shard_counts, back_ms=set_back)
     def restart(self, shards: int, back_ms: int) -> None:
-        """A clean stop loses nothing but what is kept in memory by choice."""
+        """A clean stop loses only data that is kept in memory by choice."""
         self.sealing.hurry()
         self.engine.close_inline()
         self.start_again(shards, back_ms, killed=False)
@@ -422,7 +422,7 @@ class EngineLaws(RuleBasedStateMachine):
             self.compare_after_start(topic, found[name], killed, ceilings[name])
 
     def compare_after_start(self, topic: ModelTopic, found: Topic, killed: bool, ceiling: int) -> None:
-        """Whether a start found what it had to find. Necessary losses must be reported, and nothing else may be."""
+        """Whether a start found the expected state. Necessary losses must be reported, and no others may be."""
         assert found.config == topic.config
         assert topic.head <= found.head <= (ceiling if killed else topic.head), "seqs were given back, or given away"
         exact = topic.exact or not killed

@@ -81,7 +81,7 @@ class Life:
         self.streams = self.opened()
 
     def do_cut(self) -> None:
-        """The power goes, and with it what was not synced."""
+        """The power goes, and unsynced data with it."""
         self.cuts += 1
         self.disk = self.disk.crash(Survival.NOTHING)
         self.streams = self.opened()

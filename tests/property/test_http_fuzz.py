@@ -24,7 +24,7 @@ from topics.http import HttpLimits, HttpServer
 
 @dataclass(frozen=True)
 class Asked:
-    """A valid request: its bytes, and what the application must see of it."""
+    """A valid request: its bytes, and the application's view of it."""
 
     wire: bytes
     method: str

@@ -123,7 +123,7 @@ class IndexedLife(Life):
             super().take(step)
 
     def describe(self) -> None:
-        """A description with one more field: another plan, by which everything is to be indexed anew."""
+        """A description with one more field: another plan, by which everything must be indexed again."""
         self.described += 1
         registry = self.streams.contract(self.name).registry
         assert registry.search is not None

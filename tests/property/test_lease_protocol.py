@@ -257,7 +257,7 @@ class Successor(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Everything: the store, three servers, and what was acknowledged."""
+    """The whole state: the store, three servers, and the acknowledged writes."""
 
     lease: int = 0
     """The writer of the newest record."""

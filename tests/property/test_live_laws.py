@@ -27,7 +27,7 @@ class Books:
         self.over = False
 
     def check(self, world: "World") -> None:
-        """Takes what came since the last time."""
+        """Checks new messages of the follower."""
         for message in self.follower.take():
             assert not self.over, message
             match message["kind"]:
@@ -63,7 +63,7 @@ class Books:
 
 
 class World:
-    """One topic and its followers; remembers what was deleted on purpose and who wrote what."""
+    """One topic and its followers; remembers deliberate deletes and the writer of each record."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

@@ -155,7 +155,7 @@ class Life:
 
 @pytest.fixture(autouse=True, scope="module")
 def few_is_many() -> Iterator[None]:
-    """Whatever is done to many ranges is done to any two."""
+    """Lowers the limits, so that two ranges already count as many."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("topics.engine.delete_export.EXACT_MAX", 1)
         patch.setattr("topics.engine.delete_export.EXPORTED_MAX", 2)

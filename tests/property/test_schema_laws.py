@@ -219,7 +219,7 @@ def read(*documents: dict[str, Any]) -> Lens:
 
 @st.composite
 def sound_ops(draw: st.DrawFn, schema: dict[str, Any], most: int = 3) -> tuple[list[Op], dict[str, Any]]:
-    """Ops that never fail on what `schema` allows, found by trying, and a schema of what they make of it."""
+    """Ops that never fail on valid values of `schema`, found by trying, and a schema of their results."""
     found: list[Op] = []
     known: Any = schema
     for _ in range(8):
@@ -237,7 +237,7 @@ def sound_ops(draw: st.DrawFn, schema: dict[str, Any], most: int = 3) -> tuple[l
 
 
 def odd_words(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Keywords that a proof knows little or nothing of, and must not be misled by."""
+    """Keywords that a proof does not handle, and must not be misled by."""
     named = st.dictionaries(st.sampled_from(NAMES), inner, max_size=2)
     return st.one_of(
         st.builds(lambda schema: {"patternProperties": {"^[ab]$": schema}}, inner),

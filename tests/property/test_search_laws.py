@@ -129,7 +129,7 @@ KINDS: tuple[Kind, ...] = ("scan", "fresh", "companion", "merged")
 
 
 class Cut(NamedTuple):
-    """Where a part begins, and how it answers."""
+    """The beginning of a part, and its kind of answer."""
 
     at: int
     kind: Kind

@@ -190,7 +190,7 @@ class StreamLives(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.models))
     @rule(data=st.data())
     def resume(self, data: st.DataObject) -> None:
-        """Any offset that a reader was ever given leads to what comes behind it."""
+        """Any offset that a reader received leads to the entries behind it."""
         name = data.draw(st.sampled_from(sorted(self.models)))
         model = self.models[name]
         if model.retired:

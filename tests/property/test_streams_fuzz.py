@@ -52,7 +52,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 
 
 def check_all_is_there_after_a_kill(server: LiveServer) -> None:
-    """Whatever the tests of this page left behind can be read again from the log."""
+    """All results of the tests of this page can be read again from the log."""
     known = _listed(server)
     assert known
     server.kill()

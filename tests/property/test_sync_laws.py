@@ -83,8 +83,8 @@ class Scene:
             self._open()
 
     def syncs(self) -> int:
-        """How many commits were synced so far. A file that is turned or made is synced as well, by the caller that
-        needs it."""
+        """The number of synced commits. A file that is turned or made is synced as well, by the caller that needs
+        it."""
         return sum([shard.writer.syncs for shard in self.engine.core.shards])
 
     def lone(self, gathers: bool) -> None:

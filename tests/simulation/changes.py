@@ -16,7 +16,7 @@ _CLASSES = ("ephemeral", "memory", "disk", "fsync")
 
 
 class ChangeTruth:
-    """Which values were ever sent to which stream; nothing else is ever in it or in its forks."""
+    """All values ever sent to each stream; a stream and its forks contain no others."""
 
     def __init__(self) -> None:
         self.sent: set[int] = set()
@@ -29,7 +29,7 @@ def _expected(answer: Response, what: str) -> Response:
 
 
 async def shift(caller: Caller, truth: ChangeTruth, numbers: Callable[[], int], luck: Random) -> None:
-    """Changes a topic, or what is in it."""
+    """Changes a topic, or its content."""
     name = luck.choice(SHIFTING)
     path = f"/v0/topics/{name}"
 

@@ -110,11 +110,11 @@ class _Runner(LoopRunner):
         self._workers.after_a_moment(lambda: self.resume(outcome_of(function)))
 
     def close(self) -> None:
-        """Whatever it had to do is done: closing waits for the last checkpoint."""
+        """Its work is done: closing waits for the last checkpoint."""
 
 
 class _Committer:
-    """Collects what comes until its moment, commits all of it together, and syncs in the background."""
+    """Collects submissions until its moment, commits all of them together, and syncs in the background."""
 
     coalesces = True
 

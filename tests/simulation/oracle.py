@@ -22,7 +22,7 @@ class Fate(Enum):
 
 
 class End(Enum):
-    """How a server's life ended."""
+    """The kinds of end of a server's life."""
 
     STOP = "it was asked to stop"
     KILL = "the process was killed; everything written is still in the page cache"
@@ -46,7 +46,7 @@ class Sent:
 
 @dataclass
 class Scan:
-    """Everything that a reader got who began at the front."""
+    """The records and gaps of a reader that began at the front."""
 
     records: list[tuple[int, int]]
     """Seqs with their values."""

@@ -41,7 +41,7 @@ class Story:
         self.queue.restarted(end)
 
     async def prepare(self, caller: Caller, healthy: bool) -> None:
-        """Makes what is not there yet. A server on a failing disk may refuse."""
+        """Creates missing resources. A server on a failing disk may refuse."""
         requested: list[tuple[str, Any]] = [
             *((f"/v0/topics/{log.name}", {"durability": log.durability}) for log in self.logs if not log.cap),
             *((f"/v0/topics/{log.name}", {"durability": log.durability}) for log in self.quiet),
@@ -123,7 +123,7 @@ class Story:
 
 
 def look_at(tasks: list[asyncio.Task[None]]) -> None:
-    """Raises what a client found."""
+    """Raises the errors that a client found."""
     for task in tasks:
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error

@@ -126,7 +126,7 @@ class World:
         self.story.restarted(End.POWER_CUT if failed else end, faults is not None or self._full or outran)
 
     def _look(self) -> None:
-        """Whatever the last life left is not damage: it is what a crash explains."""
+        """The remains of the last life are not damage: a crash explains them."""
         if not self.disk.exists("data/meta"):
             return
         report = verify(self.disk, Layout("data", self._cold_dir), f"boot-{self._boot}")

@@ -69,7 +69,7 @@ class World:
         return str(self._data / "archive")
 
     def calls(self) -> int:
-        """How many calls the round makes that change anything."""
+        """The number of calls with changes in a round."""
         files = FaultyFileSystem(files_of(self._settings))
         self._round(files)
         self._restore()

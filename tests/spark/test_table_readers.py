@@ -85,7 +85,7 @@ def test_spark_with_the_runtime_of_iceberg_sees_what_diff_states(
 
 
 def live_through(server: LiveServer, tmp_path: Path, read: Callable[[str], list[Row]]) -> None:
-    """Everything that happens to a table, and after each of it what a reader sees."""
+    """Everything that happens to a table, and the content for a reader after each step."""
     data, root = tmp_path / "data", str(tmp_path / "data" / "archive")
     settings = Settings(data_dir=str(data), archive="1")
     with Client(server.url) as client:

@@ -60,7 +60,7 @@ def killed(disk: FakeDisk) -> FakeDisk:
 
 
 def after_power_cut(disk: FakeDisk) -> FakeDisk:
-    """The disk as a new machine finds it: only what was synced is there. Open it with another `boot_id`."""
+    """The disk as a new machine finds it: only synced data is there. Open it with another `boot_id`."""
     return disk.crash(Survival.NOTHING)
 
 
@@ -122,7 +122,7 @@ def delete(engine: Engine, name: str, before_seq: int | None = None, match: TagM
 
 
 def one(answers: Answers, kind: type[Result]) -> Result:
-    """The one answer, which must be a result and no error."""
+    """The one answer, which must be a result."""
     assert len(answers) == 1, answers
     (answer,) = answers
     if isinstance(answer, TopicsError):
@@ -185,7 +185,7 @@ def hold(engine: Engine) -> None:
 
 
 def flush(engine: Engine) -> None:
-    """Commits what waits as one group for each shard, and goes on without holding."""
+    """Commits pending operations as one group for each shard, and stops holding."""
     for committer in committers(engine):
         committer.hold = False
         committer.flush()
@@ -231,7 +231,7 @@ HOMES = ["tail", "pending", "sealed", "cold"]
 
 
 class _NeverRuns:
-    """Keeps what was cut from the tail in memory, as if the disk were slow."""
+    """Keeps data cut from the tail in memory, as if the disk were slow."""
 
     def start(self, job: Job) -> None:
         job.close()

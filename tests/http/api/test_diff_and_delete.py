@@ -269,7 +269,7 @@ def test_a_delete_leaves_what_comes_later(api: httpx.Client, tagged: str, append
     ],
 )
 def test_a_bad_delete_is_refused(api: httpx.Client, name: str, body: dict[str, Any]) -> None:
-    # Also for a topic that does not exist: the request is wrong whatever there is.
+    # Also for a topic that does not exist: the request is invalid in any case.
     refused(delete(api, name, **body), 400, "invalid_request")
 
 

@@ -122,7 +122,7 @@ class Answer(NamedTuple):
 
 
 def ask(client: httpx.Client, asked: Row, name: str) -> Answer:
-    """The answer, without what is another each time, and with `T` for the name."""
+    """The answer, without its variable parts, and with `T` for the name."""
 
     def lasting(text: str) -> str:
         return _VOLATILE.sub("", text.replace(name, "T"))

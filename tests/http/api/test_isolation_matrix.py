@@ -120,7 +120,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def _bare(answer: httpx.Response) -> object:
-    """An answer without what is another each time."""
+    """An answer without its variable parts."""
     if not answer.headers.get("content-type", "").startswith("application/json") or not answer.content:
         return answer.status_code, answer.text
     body = answer.json()

@@ -198,7 +198,7 @@ def test_under_overload_appends_are_refused_with_the_time_to_wait(pressed: Press
     assert detail["retry_after_ms"] > 0
     assert int(answer.headers["retry-after"]) * 1000 >= detail["retry_after_ms"]
     refused(post(api, "new", 1), 429, "throttled")
-    # Reading goes on, and so does what makes things better.
+    # Reads continue, and so do operations that free space.
     assert api.post("/v0/topics/t/diff", json={}).json()["head_seq"] == 1
     assert api.post("/v0/topics/t/delete", json={"before_seq": 1}).is_success
     assert metrics(api)["topics_throttle_refused_total"] == 2.0

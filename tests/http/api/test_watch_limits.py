@@ -65,7 +65,7 @@ def test_watching_needs_the_scope_and_every_name(guarded: LiveServer) -> None:
     assert refused(watch(guarded.url, "other", key="writer").answer, 403, "forbidden") == {"scope": "read"}
     both = watch(guarded.url, "acme:a", "other", key="tenant")
     assert refused(both.answer, 403, "forbidden") == {"name": "other"}
-    # Whether a name exists is not told to who may not touch it.
+    # The existence of a name is not revealed to a key without permission.
     hidden = Watch(guarded.url, {"topics": {"nothing": {}}}, key="tenant", query="?lenient=true")
     refused(hidden.answer, 403, "forbidden")
     assert watch(guarded.url, "acme:a", key="tenant").made["topics"].keys() == {"acme:a"}

@@ -22,7 +22,7 @@ JOBS = 250
 
 
 class Crowd:
-    """Everyone who works on one queue."""
+    """All workers of one queue."""
 
     def __init__(self, url: str, seed: int) -> None:
         self.url = url

@@ -28,7 +28,7 @@ def _close(site: Site, way: Way) -> None:
 
 
 def _ensure(site: Site, way: Way) -> None:
-    """The target is there, also where the write itself is what would make it."""
+    """The target exists, even if the write itself would create it."""
     if site.find(way.target) is None:
         site.must("PUT", f"/v1/stream/{way.target}", ["old"])
 

@@ -19,7 +19,7 @@ REPORT: list[str] = []
 
 
 class Seen(NamedTuple):
-    """How a well-behaved client fared."""
+    """The results of a well-behaved client."""
 
     answers: int
     p50_ms: float

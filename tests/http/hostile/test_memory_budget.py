@@ -57,7 +57,7 @@ def test_memory_stays_bounded_when_three_keys_create_what_is_quickly_created(tmp
             filled = fill(server.url, key, own, kind)
             assert filled.refusal.startswith(LIMITED[kind].removesuffix("_per_key"))
             assert max(report(server, kind, filled)) < MOST_MIB
-        # Two keys have used up what there is for all.
+        # Two keys have used up the budget of all.
         filled = fill(server.url, *owners[2], "ephemeral records")
         assert filled.refusal == "max_memory_bytes"
         held = Held(server.url, *owners[0], each=50)

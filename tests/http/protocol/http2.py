@@ -163,7 +163,7 @@ class Http2Client:
             return self.goodbyes[-1].number
 
     def listen(self, on: bool) -> None:
-        """Reads what comes, or lets it lie in the socket."""
+        """Reads incoming data, or leaves it in the socket."""
         # A cast and no check: the transports of uvloop do not derive from asyncio's classes.
         transport = cast(asyncio.Transport, self._client.writer.transport)
         (transport.resume_reading if on else transport.pause_reading)()

@@ -17,7 +17,7 @@ from topics.http import Exchange, HttpError, HttpLimits, HttpServer, Refusal, Re
 from topics.http.exchange import BatchHandler
 from topics.system.clock import Clock
 
-# Far beyond what any test takes; it only turns a hang into a failure.
+# Far longer than any test; it only turns a hang into a failure.
 GUARD_S = 10.0
 
 Handler = Callable[[Exchange], None]
@@ -40,7 +40,7 @@ class Reply(NamedTuple):
 
 
 class App:
-    """An application that reports what it saw, or does what a test's own handler does."""
+    """An application that records its requests, or runs a test's handler."""
 
     def __init__(self, handler: Handler | None = None, admit: Callable[[RequestHead], int | Refusal] | None = None):
         self._handler = handler

@@ -229,7 +229,7 @@ def test_what_nobody_reads_counts_and_is_answered_by_less(loops: Loops) -> None:
         await deaf.settle()
         assert reader.given == [400_000, 64 * 1024]
         assert site.server.unread_bytes == reader.account.unread_bytes == sum(reader.given)
-        # Another stream of the connection has what it needs, and so has another connection.
+        # Another stream of the connection gets its whole answer, and so does another connection.
         well = await connect(site)
         well.ask(1)
         assert len((await well.answer(1)).body) == 400_000

@@ -73,7 +73,7 @@ def split_frames(stream: bytes) -> list[Heard]:
 
 
 class Recorder:
-    """Keeps what it is given. A text is answered with itself, unless a test wants otherwise."""
+    """Records its input. A text is answered with itself, unless a test wants otherwise."""
 
     def __init__(self, socket: WebSocket) -> None:
         self.socket = socket

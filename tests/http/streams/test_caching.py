@@ -21,7 +21,7 @@ LOOKS_MAX = 10_000
 
 
 class Reader:
-    """A cache in front of one address: it asks whether what it has still holds."""
+    """A cache in front of one address: it revalidates its copies."""
 
     def __init__(self, http: httpx.Client, address: str) -> None:
         self._http = http
@@ -31,7 +31,7 @@ class Reader:
         self.look()
 
     def look(self) -> int:
-        """Asks with what it has; the status."""
+        """Revalidates its copy; returns the status."""
         answer = self._http.get(self._address, headers={"if-none-match": self.etag} if self.etag else {})
         if answer.status_code == 200:
             self.values, self.etag = answer.json(), answer.headers["etag"]

@@ -77,5 +77,6 @@ def _cut(entries: Sequence[str], batches: Sequence[Batch], copies: list[Copy]) -
 
 
 def entries_before(offset: str, seqs: Sequence[int]) -> int:
-    """How many entries lie before an offset. It counts seqs, of which class disk leaves some out after a kill."""
+    """It counts seqs, and class disk skips some of them after a kill. It counts seqs, of which class disk leaves some
+    out after a kill."""
     return bisect_right(seqs, decode_offset(offset)[1])

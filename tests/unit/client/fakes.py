@@ -60,7 +60,7 @@ def refused(
 
 
 class Script:
-    """Plays outcomes one after the other and remembers what it was asked."""
+    """Plays outcomes one after the other and records its requests."""
 
     def __init__(self, outcomes: Sequence[Outcome]) -> None:
         self._outcomes = list(outcomes)

@@ -225,7 +225,7 @@ def test_a_payload_given_as_text_is_sent_as_it_stands() -> None:
 
 
 class Unknown(enum.Enum):
-    """How a request may be handled when its answer was lost."""
+    """The ways to handle a request whose answer was lost."""
 
     REPEAT = enum.auto()
     NEVER = enum.auto()

@@ -78,7 +78,7 @@ def test_the_clamps_of_a_config_are_those_of_the_page() -> None:
     assert f"clamped to {low.claim_jitter_ms} to {high.claim_jitter_ms}." in table
 
 
-# Where the fields of each message are described. A message that is not here fails the test below.
+# The section that describes the fields of each message. A message that is not here fails the test below.
 _SECTIONS: dict[type, str] = {
     v0.BackupInfo: "## Backups",
     v0.BackupStarted: "## Backups",

@@ -113,7 +113,7 @@ def test_every_reason_of_a_loss_is_described() -> None:
     assert {cells[0] for cells in table} == {f"`{reason.value}`" for reason in LossReason}
 
 
-# The command line and what it prints
+# The command line and its output
 
 
 def test_the_exit_codes_are_those_of_the_command_line() -> None:

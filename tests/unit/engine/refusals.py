@@ -29,7 +29,7 @@ class UnwillingError(TopicStateError):
 
 
 class UnwillingGuard:
-    """Takes no records and forbids nothing else. It may be shown them, or only be asked."""
+    """Rejects appends and allows everything else. It may be shown them, or only be asked."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -69,7 +69,7 @@ class UnwillingGuard:
 
 
 def _ensure(world: World, path: Path) -> Topic:
-    """The target, also where the write itself is what would make it."""
+    """The target, even if the write itself would create it."""
     world.make_stream(path.target)
     return world.topic(path.target)
 
@@ -108,7 +108,7 @@ def _retire(world: World, path: Path) -> None:
 
 
 def _free(world: World, path: Path) -> None:
-    """The last fork goes, and with it what was kept for it."""
+    """The last fork goes, and the data kept for it."""
     (answer,) = ask_drop(world.engine, READER)
     assert not isinstance(answer, TopicsError), answer
     world.engine.streams.tick()

@@ -8,7 +8,7 @@ from topics.engine.background_jobs import InlineRunner, Job, OffLoop, ThreadRunn
 
 
 def job_of(log: list[object], *steps: OffLoop | Until) -> Job:
-    """Goes through its steps and notes what each gave back, or raised."""
+    """Runs its steps and records the result, or the error, of each."""
     for step in steps:
         try:
             log.append((yield step))

@@ -69,7 +69,7 @@ def gathering(engine: Engine, **config: object) -> Source:
 
 
 def reported(source: Source) -> list[tuple[int, int]]:
-    """How many callers each block had, and its first seq."""
+    """The number of callers of each block, and its first seq."""
     return [(len(callers), one([outcome], AppendResult).first_seq) for callers, outcome in source.outcomes]
 
 

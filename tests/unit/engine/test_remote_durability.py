@@ -38,7 +38,7 @@ from topics.streams.stream_frames import Producer
 from topics.streams.streams import inline_streams
 from topics.testing import NO_FAULTS, FakeDisk, FaultPlan, FaultyFileSystem, ManualClock, Survival
 
-# Nothing is shipped but what an acknowledgement waits for.
+# Only data that an acknowledgement waits for is shipped.
 REMOTE_OPTIONS = msgspec.structs.replace(OPTIONS, backup_ship_ms=0)
 
 

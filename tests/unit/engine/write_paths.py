@@ -50,18 +50,18 @@ class Held(msgspec.Struct, frozen=True):
 class Path:
     target: str
     prepare: Callable[[World], None]
-    """Also called to make anew what an obstacle took away."""
+    """Also called to recreate a resource that an obstacle took away."""
     call: Callable[[World], Answers]
     done: Callable[[World], bool]
     """Whether the write is to be seen."""
     again: Callable[[World], Answers] | None = None
-    """How it is tried again; None is by the same call."""
+    """The way to retry it; None repeats the same call."""
     shard: Callable[[World], int] | None = None
     """The shard whose log it needs; None is the target's shard."""
     blind: frozenset[str] = frozenset()
     """The books that change although the write is refused."""
     slack_bytes: int = 0
-    """How much a full server has to have left for the write to come as far as the target."""
+    """The room that a full server must have left for the write to come as far as the target."""
 
     def shard_in(self, world: World) -> int:
         return world.topic(self.target).shard if self.shard is None else self.shard(world)

@@ -121,7 +121,7 @@ def seen(app: App, *requests: bytes) -> tuple[list[tuple[str, bytes, list[tuple[
 
 
 def assert_read_alike(known: bytes, request: bytes) -> None:
-    """A connection that knows a head takes a request for just what one does that knows nothing."""
+    """A connection that knows a head parses a request like one without known heads."""
     shown, statuses, closing = seen(App(), request)
     first, first_statuses, _ = seen(App(), known)
     expected = (first + shown, first_statuses + statuses, closing)

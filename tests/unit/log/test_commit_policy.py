@@ -22,7 +22,7 @@ from topics.log.group_commit import (  # fmt: skip
 
 
 def ticks(window: TickWindow, now: float = 5.0) -> int:
-    """How many more ticks a group stays open when time stands still."""
+    """The number of further ticks that a group stays open when time stands still."""
     window.open(lambda: now)
     count = 0
     while window.ticks_left and window.stays_open(now):

@@ -45,7 +45,7 @@ def restore(
     gap: int = 0,
     clock: ManualClock | None = None,
 ) -> tuple[Engine, Restored]:  # fmt: skip
-    """Restores the newest state, or what was asked for, and opens it."""
+    """Restores the newest state, or the given moment, and opens it."""
     (place,) = places(disk)
     target = target or newest_of(place, manifests(place))
     options = EngineOptions(data_dir=folder, wal_shards=2, wal_file_bytes=2048, disk_reserve_seqs=4)

@@ -87,7 +87,7 @@ def job_seqs(jobs: list[ClaimedJob]) -> list[int]:
 
 
 class Hands:
-    """A worker that writes down what it is given."""
+    """A worker that records its jobs."""
 
     def __init__(self, engine: Engine, most: int = 1, node: str = "w", lease_ms: int | None = None) -> None:
         self.node = node

@@ -19,7 +19,7 @@ from topics.testing import FakeDisk
 
 
 class Ticks(list[Callable[[], None]]):
-    """Keeps what an engine puts off to later in the tick, so that a test states when that comes."""
+    """Keeps the calls that an engine defers to later in the tick, so that a test runs them."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__()

@@ -74,7 +74,7 @@ def test_arguments(value: Any, encoding: Encoding, argument: str | None) -> None
 
 
 def touched(change: dict[str, Any], templates: list[Template], most: int) -> tuple[int, Touched]:
-    """How many units the keys of a change take, and the keys."""
+    """The number of units that the keys of a change take, and the keys."""
     units, work = 0, touched_by(change, templates, False, most)
     while True:
         try:

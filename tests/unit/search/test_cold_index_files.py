@@ -54,7 +54,7 @@ def files_of(world: ColdWorld) -> tuple[IndexFileEntry, ...]:
 
 
 def asked(world: ColdWorld) -> tuple[int, int]:
-    """How many segments companions answered for, and how many were scanned, with an answer that is right."""
+    """The number of segments that companions answered for, and the number scanned, with the right answer."""
     topic = world.streams.topic("logs")
     query = SearchQuery(_ALL, ("offset:asc",), 50)
     outcome = world.ask(lambda done: world.streams.search.query(topic, query, 3.0, done))

@@ -297,7 +297,7 @@ def test_an_index_file_that_was_merged_is_no_longer_mapped() -> None:
 
 
 class Watched(InlineSearcher):
-    """Notes what it is asked."""
+    """Records its requests."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.clock.monotonic, lambda path: world.disk.open(path).map())

@@ -63,7 +63,7 @@ class Watched(InlineSearcher):
 
 
 class Timers:
-    """Calls at once what is due now, and the rest when told."""
+    """Runs due calls at once, and the rest on request."""
 
     def __init__(self) -> None:
         self.due: list[Callable[[], None]] = []

@@ -16,7 +16,7 @@ LAYOUT = Layout("data", "cold")
 
 
 class Folder:
-    """An engine and its disk. `seal` moves what was appended into segments and publishes the catalog."""
+    """An engine and its disk. `seal` moves appended records into segments and publishes the catalog."""
 
     def __init__(
         self, fs: FileSystem | None = None, clock: Clock | None = None, layout: Layout = LAYOUT, **options: object
@@ -64,7 +64,7 @@ class Folder:
         assert outcome == [True]
 
     def diff(self, name: str, from_seq: int = 0) -> list[dict[str, object]]:
-        """Every record that a reader over HTTP gets, whatever was lost before it."""
+        """Every record that a reader over HTTP gets, after any losses."""
         found: list[dict[str, object]] = []
         while True:
             request = ReadRequest(from_seq=from_seq, limit=1000, include_tags=True)

@@ -33,7 +33,7 @@ class Notebook:
         data = read_whole(self._fs, self._path)
         return msgspec.json.decode(data, type=Notes) if data is not None else {}
 
-    # Where the round runs
+    # The place of the round
 
     def reconcile(self, view: CatalogView, now_ms: int, quarantined: QuarantinedSubjects) -> None:
         if self.broken is not None:

@@ -450,7 +450,7 @@ def test_a_stream_over_the_table_can_report_new_records_from_old_ones_that_moved
 
 
 class Counted(FolderStore):
-    """An object store that notes how much of what it was asked for."""
+    """An object store that records the bytes requested."""
 
     def __init__(self, disk: FakeDisk, folder: str) -> None:
         super().__init__(disk, folder)

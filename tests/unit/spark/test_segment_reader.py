@@ -50,7 +50,7 @@ def rows(folder: Folder, now_ms: int | None = None, **options: object) -> list[R
 
 
 def as_row(topic: str, epoch: int, record: dict[str, object]) -> Row:
-    """A record as diff gives it, in the words of the columns."""
+    """A record in the form of diff, with the names of the columns."""
     meta = record.get("meta")
     named = meta.get("content-type") if isinstance(meta, dict) else None
     ts = record["$ts"]

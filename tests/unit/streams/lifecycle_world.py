@@ -75,7 +75,7 @@ def believed(reported: list[dict[str, Any]]) -> Believed:
 
 
 def actual(streams: Streams) -> Believed:
-    """How they are."""
+    """The actual state of the streams, from their topics."""
     found: list[Standing] = [
         standing_of(topic) for topic in streams.topics("", "", 0, ()) if topic.name != REGISTRY_STREAM
     ]

@@ -122,7 +122,7 @@ def _expect(outcome: object) -> None:
 
 
 class MemorySink(Sink):
-    """Keeps what it is given. `room` is how many frames fit before it is full."""
+    """Records its frames. `room` is how many frames fit before it is full."""
 
     def __init__(self, run_queue: RunQueue, limits: SlowLimits) -> None:
         super().__init__(run_queue, limits)

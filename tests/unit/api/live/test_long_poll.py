@@ -30,7 +30,7 @@ class FakeCall:
 
 
 class Poll:
-    """One request, and what it was answered."""
+    """One request, and its answer."""
 
     def __init__(self, rig: Rig, topic: str, cursor: int = 0, wait_s: float = 60.0, **wishes: Any) -> None:
         self.call = FakeCall(rig)

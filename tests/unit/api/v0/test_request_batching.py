@@ -26,7 +26,7 @@ from topics_protocol.v0 import AppendAnswer
 
 
 class Client:
-    """A connection that keeps what it is sent."""
+    """A connection that records its input."""
 
     peer = "client"
     gzip_min_bytes = gzip_inline_bytes = 1 << 20
@@ -75,7 +75,7 @@ class Client:
 
 @pytest.fixture(params=["gathered", "alone"], autouse=True)
 def way(request: pytest.FixtureRequest) -> str:
-    """How requests come in: with a head that is known, or by themselves. Everything here holds for both."""
+    """The path of requests: with a known head, or by themselves. Everything here holds for both."""
     World.gathers = request.param == "gathered"
     return str(request.param)
 

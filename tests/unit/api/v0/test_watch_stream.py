@@ -10,7 +10,7 @@ from topics.testing import SeededEntropy
 
 
 class Channel:
-    """A connection that keeps what is written to it, and has room for so many bytes."""
+    """A connection that records its output, and has room for so many bytes."""
 
     def __init__(self) -> None:
         self.writes: list[bytes] = []

@@ -7,7 +7,7 @@ from topics.api.v1.protocol import Deadlines
 
 
 class Body:
-    """Stands for what a request holds."""
+    """Stands for the memory of a request."""
 
 
 def test_an_answered_request_is_let_go_at_once() -> None:

@@ -29,7 +29,7 @@ from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 
 @pytest.fixture(params=["gathered", "alone"], autouse=True)
 def way(request: pytest.FixtureRequest) -> str:
-    """How requests come in: with a head that is known, or by themselves. Everything here holds for both."""
+    """The path of requests: with a known head, or by themselves. Everything here holds for both."""
     World.gathers = request.param == "gathered"
     return str(request.param)
 

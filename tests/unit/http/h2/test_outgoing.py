@@ -22,7 +22,7 @@ def test_bytes_come_out_as_they_went_in(seed: int) -> None:
 
 
 class FakeSession(Session):
-    """Windows and what was sent, without the rest of the protocol."""
+    """Windows and sent frames, without the rest of the protocol."""
 
     def __init__(self) -> None:
         super().__init__(HttpLimits())
