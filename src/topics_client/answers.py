@@ -16,25 +16,25 @@ Performance = dict[str, Any]
 
 
 class TopicPut(v0.PutAnswer, frozen=True, kw_only=True):
-    """A topic was created, or its config replaced; `config` is what it has now."""
+    """A topic was created, or its config replaced; `config` is the current one."""
 
     performance: Performance = msgspec.field(default_factory=dict)
 
 
 class QueueCounters(v0.QueueCounters, frozen=True, kw_only=True):
-    """Jobs of a queue: those to be had, those being worked on, and those given up."""
+    """Jobs of a queue: ready, in flight, and dead."""
 
     paused: bool = False
     """Whether the queue hands out no jobs."""
 
 
 class TopicState(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a topic stands."""
+    """The state of a topic."""
 
     topic: str
     type: str = "log"
     head_seq: int
-    """The highest seq so far; following from here yields only what is new."""
+    """The highest seq so far; following from here yields only new records."""
     earliest_seq: int
     """The first live record; one behind the head when there is none."""
     next_seq: int
@@ -87,7 +87,7 @@ class TopicDropped(v0.DropAnswer, frozen=True, kw_only=True):
 
 
 class RouterPut(v0.RouterPutAnswer, frozen=True, kw_only=True):
-    """A router was created, or changed; the fields are what it does now."""
+    """A router was created or changed; the fields are its current config."""
 
     performance: Performance = msgspec.field(default_factory=dict)
 
@@ -204,13 +204,13 @@ class Placed(transactions.PlacedOut, frozen=True, kw_only=True):
 
 
 class TransactionState(msgspec.Struct, frozen=True, kw_only=True):
-    """A transaction as it stands."""
+    """The state of a transaction."""
 
     id: str
     sequence: int
     state: Literal["open", "committed", "aborted"]
     attempt: str | None = None
-    """Which attempt is open. Staging and committing name it, so that an older one is told that it was replaced."""
+    """The open attempt. Staging and committing name it, so that an older attempt is refused as replaced."""
     parts: int = 0
     records: int = 0
     bytes: int = 0
@@ -249,7 +249,7 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deleted(v0.DeleteAnswer, frozen=True, kw_only=True):
-    """How many records a deletion removed, and what is left."""
+    """The number of records that a deletion removed, and the remaining ones."""
 
     performance: Performance = msgspec.field(default_factory=dict)
 
@@ -267,7 +267,7 @@ class WhoAmI(v0.SelfAnswer, frozen=True, kw_only=True):
 
 
 class Token(v0.TokenAnswer, frozen=True, kw_only=True):
-    """Stands for the key that asked, as `?token=` of event streams and WebSockets, until `expires_ms`."""
+    """Replaces the requesting key, as `?token=` of event streams and WebSockets, until `expires_ms`."""
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
@@ -310,7 +310,7 @@ class JobFailure(queues.JobFailureOut, frozen=True, kw_only=True):
 
 
 class JobState(msgspec.Struct, frozen=True, kw_only=True):
-    """A job of a queue, and what became of it so far."""
+    """A job of a queue and its history."""
 
     seq: int = msgspec.field(name="$seq")
     """Of a dead letter its seq in the dead-letter topic."""

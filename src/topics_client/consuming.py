@@ -1,4 +1,4 @@
-"""Named consumers: the calls, and the state of a loop that commits what it has handed out. Nothing here waits."""
+"""Named consumers: the calls, and the state of a loop that commits its processed items. No function here waits."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ def commit_consumer(
 ) -> Request[ConsumerCommitted]:
     """Moves a consumer's cursor forward: everything up to `seq` is processed. A lower one changes nothing.
 
-    With `force` the cursor may move back. Instead of a seq it may be a time, or in front of the `last` so many records.
+    With `force` the cursor may move back. Instead of a seq it may be a time, or the position before the `last` records.
     With the `epoch` of a read, a seq of an earlier topic of this name is refused with `TopicRecreated`.
     """
     given = {"seq": seq, **_place(since, last), "force": force or None, "epoch": epoch}
@@ -119,7 +119,7 @@ def _place(since: datetime | str | int | None, last: int | None) -> Mapping[str,
 
 
 class Consuming:
-    """The state of a consumer's loop: a follower that begins at the committed cursor, and what is to be committed."""
+    """The state of a consumer's loop: a follower that begins at the committed cursor, and the cursor to commit."""
 
     def __init__(
         self,

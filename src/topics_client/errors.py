@@ -1,4 +1,4 @@
-"""Every way a call can fail, as one tree. A branch is what the caller does next.
+"""Errors of calls, as one tree. Each branch corresponds to the caller's next step.
 
     ClientError
     ├── ConnectionFailed                the server was not reached, or left without an answer; look at `maybe_done`
@@ -129,7 +129,7 @@ class ApiError(ClientError):
     """The server refused. Branch on the class or on `code`; `message` is for people and may change."""
 
     by_code: ClassVar[dict[str, type["ApiError"]]] = {}
-    """Every class that stands for one code."""
+    """Every class with exactly one code."""
 
     def __init_subclass__(cls, code: str | None = None) -> None:
         super().__init_subclass__()
@@ -156,7 +156,7 @@ class ApiError(ClientError):
 
 
 class RequestRefused(ApiError):
-    """The request is wrong, whatever the state of the server. Change it."""
+    """The request is invalid in every state of the server. Change it."""
 
 
 class InvalidRequest(RequestRefused, code="invalid_request"):
@@ -204,7 +204,7 @@ class NotAcceptable(RequestRefused, code="not_acceptable"):
 
 
 class ExpectationFailed(RequestRefused, code="expectation_failed"):
-    """The server does not do what an `Expect` header asked for."""
+    """The server does not support the `Expect` header of the request."""
 
 
 class NotFound(RequestRefused, code="not_found"):
@@ -278,11 +278,11 @@ class StreamGone(StateRefused, code="stream_gone"):
 
 
 class StreamConflict(StateRefused, code="stream_conflict"):
-    """The stream is there, and is not what was asked for: another content type, lifetime, or source."""
+    """The stream exists with another content type, lifetime, or source than requested."""
 
 
 class OffsetGone(StateRefused, code="offset_gone"):
-    """The offset is of an earlier stream of this name, or what came behind it is lost: read from the start."""
+    """The offset is of an earlier stream of this name, or the entries after it are lost: read from the start."""
 
 
 class SequenceConflict(StateRefused, code="sequence_conflict"):
@@ -298,7 +298,7 @@ class ProducerFenced(StateRefused, code="producer_fenced"):
 
 
 class ProducerGap(StateRefused, code="producer_gap"):
-    """The stream has not seen what this producer numbered before."""
+    """The stream has not received the producer's previous number."""
 
 
 class NotAQueue(StateRefused, code="not_a_queue"):
@@ -334,7 +334,7 @@ class RouterCycle(StateRefused, code="router_cycle"):
 
 
 class TransactionNotFound(StateRefused, code="transaction_not_found"):
-    """No such transaction is open: it was never begun, was aborted, or has expired with what was staged."""
+    """No such transaction is open: it was never begun, was aborted, or has expired with its staged records."""
 
 
 class TransactionFenced(StateRefused, code="transaction_fenced"):
@@ -380,7 +380,7 @@ class SearchUnavailable(RetryLater, code="search_unavailable"):
 
 
 class TransactionBusy(RetryLater, code="transaction_busy"):
-    """A commit of the transaction is on its way."""
+    """A commit of the transaction is in progress."""
 
 
 class NotReady(RetryLater, code="not_ready"):
@@ -404,7 +404,7 @@ class SystemBusy(RetryLater, code="system_busy"):
 
 
 class SlowConsumer(RetryLater, code="slow_consumer"):
-    """A WebSocket's client did not read what it was sent for too long."""
+    """A WebSocket's client did not read its messages for too long."""
 
 
 class ShuttingDown(RetryLater, code="shutting_down"):
@@ -442,7 +442,7 @@ class NoBackupPlace(ServerTrouble, code="no_backup_place"):
 
 
 class DamagedBackup(ServerTrouble, code="damaged_backup"):
-    """Files of a backup are missing or are not what was written."""
+    """Files of a backup are missing or damaged."""
 
 
 class FolderBusy(ServerTrouble, code="folder_busy"):
@@ -459,13 +459,13 @@ class UnexpectedAnswer(ApiError):
 
 
 _OTHER_WORDS = {"bad_request": "invalid_request", "overloaded": "throttled"}
-"""Words of /v1 that mean what a code does."""
+"""Words of /v1 that are equivalent to a code."""
 _COARSE: dict[str, type[ApiError]] = {"conflict": StateRefused, "gone": StateRefused, "unavailable": RetryLater}
 _COARSE |= dict.fromkeys(
     ("FENCED", "ALREADY_CLAIMED", "NO_PENDING_WORK", "SUBSCRIPTION_NOT_FOUND", "SUBSCRIPTION_CONFLICT"), StateRefused
 )
 _COARSE |= {"INVALID_TOKEN": AccessRefused, "WEBHOOK_URL_REJECTED": RequestRefused}
-"""Words of /v1 that stand for several codes, for those that a newer server invents."""
+"""Words of /v1 that cover several codes, for codes of newer servers."""
 
 
 def refusal(

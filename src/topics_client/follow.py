@@ -1,4 +1,4 @@
-"""Following a topic: where a follower stands, what it asks next, and what it hands out. Nothing here waits."""
+"""Following a topic: the follower's cursor, its next request, and its items. No function here waits."""
 
 import math
 from collections import deque
@@ -49,7 +49,7 @@ class Following:
         return self._read_from(self._read_to, self._read_epoch)
 
     def take(self, answer: Diff) -> None:
-        """Lines up what was read, each item with the cursor that it leaves behind."""
+        """Queues the read items, each with the cursor after it."""
         records, end = answer.records, answer.next_from_seq
         self._read_epoch = answer.epoch or None
         if answer.tombstone is not None:

@@ -17,14 +17,14 @@ class TopicRecord(msgspec.Struct, frozen=True):
 
 
 class TopicGap(msgspec.Struct, frozen=True):
-    """Records of a topic were lost before they were read, and nobody asked to remove them."""
+    """Records of a topic were lost before they were read, without a delete request."""
 
     topic: str
     gap: Gap
 
 
 class CaughtUp(msgspec.Struct, frozen=True):
-    """Everything of the topic was handed out; what comes now is new."""
+    """All existing records of the topic were delivered; later items are new."""
 
     topic: str
     head_seq: int
@@ -52,7 +52,7 @@ class TombstoneMessage(TombstoneEvent, frozen=True, kw_only=True):
 
     @property
     def cursor(self) -> int:
-        """Where a reader stands behind the loss."""
+        """The reader's cursor after the loss."""
         return self.earliest_seq - 1 if self.reason == "recreated" else self.gap_to
 
     def to_gap(self) -> Gap:
@@ -69,8 +69,9 @@ class TombstoneMessage(TombstoneEvent, frozen=True, kw_only=True):
 class Inbox:
     """Items that have arrived and are yet to be handed out, in order, and the cursors of both ends.
 
-    `received` is where a broken connection is taken up again, for what waits in here needs not come twice. `cursors` is
-    where the caller stands; stored with what was done with an item, it resumes another process exactly behind it.
+    `received` is the position from which a broken connection resumes, because queued items need not be sent twice.
+    `cursors` is the caller's position; stored together with the result of an item, it resumes another process exactly
+    after it.
     """
 
     def __init__(self, raise_on_gap: bool) -> None:

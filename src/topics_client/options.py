@@ -59,7 +59,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     HTTPS_PROXY, ALL_PROXY and NO_PROXY apply. http is forwarded, https tunnelled.
     """
     ssl_context: "ssl.SSLContext | None" = None
-    """For https: trusted authorities, and a client certificate. Default: those of the system and of SSL_CERT_FILE."""
+    """For https: trusted authorities, and a client certificate. Default: the system's authorities and SSL_CERT_FILE."""
 
 
 class Address(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
 """Requests: every call of /v0 as a value, with its body and the type of its answer. Nothing here touches the network.
 
-The functions are also the methods of both clients, so their signatures and docstrings are written for users of those.
+The functions are also the methods of both clients, so their signatures and docstrings are written for users of the
+clients.
 """
 
 import dataclasses
@@ -77,7 +78,7 @@ class Request(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     read: Callable[[Response], A] | None = None
     """Makes the answer of a response where that is more than its body as JSON."""
     repeatable: bool = True
-    """Whether it may be sent again when nobody knows if it was carried out."""
+    """Whether it may be sent again after an unknown outcome."""
     needs_key: bool = False
     """An append without an idempotency key. Once the client gives it one, it is repeatable, too."""
     patient: bool = True
@@ -157,8 +158,8 @@ def append(
 ) -> Request[Appended]:
     """Appends one record.
 
-    `value` is anything that can be JSON, a list too: that is one record whose payload is a list. It may also be a
-    `NewRecord`, of which `tag`, `node` and `meta` then replace what they name.
+    `value` is any JSON value; a list is one record whose payload is a list. It may also be a `NewRecord`, whose `tag`,
+    `node` and `meta` the arguments of the same names replace.
     """
     record = value if isinstance(value, NewRecord) else NewRecord(value)
     parts = given_only({"tag": tag, "node": node, "meta": meta})
@@ -255,12 +256,12 @@ def diff(
 ) -> Request[Diff]:
     """Returns the records behind the cursor `from_seq`, and a `Gap` if records before them were lost.
 
-    Instead of behind a cursor it begins with the first record of a time, `since`, or with the `last` so many. `filter`
-    is a query over tag, node, ts, seq and members of the data, such as `tag:order-* /total:>=5`; what does not match
-    moves the cursor. Records of these nodes are left out. With `wait_ms`, an answer that would be empty is held back so
-    long. `epoch` is that of the topic which the cursor is of, as an earlier answer told it: when the topic was deleted
-    and made again since, the answer has a gap `recreated` and begins with the first record there is. With `streams` it
-    may be a stream whose name topics cannot have.
+    Instead of after a cursor it begins with the first record of a time, `since`, or with the `last` records. `filter`
+    is a query over tag, node, ts, seq and members of the data, such as `tag:order-* /total:>=5`; records that do not
+    match move the cursor. Records of the excluded nodes are omitted. With `wait_ms`, an empty answer is delayed so
+    long. `epoch` is the epoch of the cursor's topic from an earlier answer: if the topic was deleted and created again
+    since, the answer has a gap `recreated` and begins with the first existing record. With `streams` it may be a stream
+    with a name reserved for streams.
     """
     given = {
         "from_seq": None if since is not None or last is not None else from_seq,
@@ -280,7 +281,7 @@ def diff(
 
 
 def delete(topic: str, *, before_seq: int | None = None, match: Match | None = None) -> Request[Deleted]:
-    """Deletes records permanently: those below a seq, those whose tag matches, or those for which both hold.
+    """Deletes records permanently: below a seq, with a matching tag, or both.
 
     A deletion by tag alone means the records of this moment. Repeated after a lost answer it could hit later ones, so
     it is not.
@@ -311,8 +312,8 @@ def put_router(
     """Creates a router that copies records of one topic into another, or changes how. The default name is
     `source->dest`.
 
-    Unless told, it is called `source->dest` and a new one begins with what is appended from now on; `from_seq=0` copies
-    everything there is. `filter` is a condition on tags, as for `delete`.
+    Its default name is `source->dest`. A new router begins with records appended from now on; `from_seq=0` copies all
+    existing records. `filter` is a condition on tags, as for `delete`.
     """
     given = {
         "source": source,
@@ -390,7 +391,7 @@ def whoami() -> Request[WhoAmI]:
 
 
 def create_token(*, ttl_ms: int | None = None) -> Request[Token]:
-    """Creates a short-lived token that stands for the key, for event streams and WebSockets of browsers."""
+    """Creates a short-lived token that replaces the key, for event streams and WebSockets of browsers."""
     return Request(method="POST", target="/v0/tokens", body=_encode(given_only({"ttl_ms": ttl_ms})), answer=Token)
 
 
@@ -554,7 +555,7 @@ def nack(
         target=topic_path(topic, "/nack"),
         body=_encode(given_only(given)),
         answer=Nacked,
-        # Without the lease ids, the second try could give back what the node has claimed again in between.
+        # Without the lease ids, a retry could return jobs that the node has claimed again in between.
         repeatable=lease_ids is not None,
     )
 
@@ -581,7 +582,7 @@ def list_jobs(
 ) -> Request[JobPage]:
     """Returns one page of the jobs of a queue that are `ready`, `leased`, `delayed` or `dead`, by seq.
 
-    A page may be short, or empty, while it has a `next_cursor`: a page looks at a bounded number of jobs.
+    A page may be short, or empty, while it has a `next_cursor`: a page examines a bounded number of jobs.
     """
     query = {"state": state, "tag": tag, "limit": limit, "cursor": cursor}
     return Request(method="GET", target=topic_path(topic, "/jobs", query), answer=JobPage)

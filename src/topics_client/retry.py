@@ -1,4 +1,4 @@
-"""One call over all its tries, without the waiting: what to send, what came, and whether and when to try again."""
+"""The retry state of one call, without waiting: the request, the answers, and whether and when to retry."""
 
 from binascii import b2a_base64
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ _GZIP_BYTES_MIN = 1024
 _ANSWER_SHOWN_CHARS_MAX = 200
 _KEY_FIELDS = b'{"idempotency_key":"%b","idempotency_check":true,'
 _JSON_LINE = b"content-type: application/json\r\n"
-# Statuses of a proxy whose server is away. Nobody knows whether the server got the request.
+# Statuses of a proxy whose server is unreachable. It is unknown whether the server got the request.
 _GATEWAY_STATUSES = (502, 503, 504)
 _HEAD_CODES = {401: "unauthorized", 403: "forbidden", 404: "topic_not_found", 410: "stream_gone", 429: "throttled"}
 """An answer to HEAD has a status and no words."""
@@ -46,7 +46,7 @@ _decode_error = msgspec.json.Decoder(ErrorAnswer).decode
 
 
 def new_key(entropy: Entropy) -> bytes:
-    """An idempotency key: as short as one can be that nobody else has, because a server keeps many of them."""
+    """An idempotency key: as short as uniqueness allows, because a server keeps many of them."""
     return b2a_base64(entropy.token(_KEY_BYTES), newline=False)
 
 
@@ -92,7 +92,7 @@ class Backoff:
             if self._failures > 1:
                 error.add_note(f"gave up after {self._failures} tries")
             return None
-        # The first may be no more than a connection that was kept for too long. The rest is told ever more rarely,
+        # The first failure may only be an idle connection that was closed. Later ones are reported ever more rarely,
         # because a follower may fail for days.
         is_news = self._failures > 1 and self._failures.bit_count() == 1
         log = logger(__name__)

@@ -31,7 +31,7 @@ class Session:
         self.addresses = [Address(one.strip(), api_key) for one in url.split(",")]
         """Servers of which one at a time is the primary."""
         self.place = 0
-        """The one that is asked."""
+        """The host of the request."""
         self.options = options or ClientOptions()
         self.clock = clock or SystemClock()
         self.entropy = entropy or SystemEntropy()
@@ -67,7 +67,7 @@ class Session:
         return len(self.addresses) > 1
 
     def lines_with(self, headers: Mapping[str, str]) -> bytes:
-        """The standing headers with those of one request."""
+        """The default headers merged with those of one request."""
         if self.standing.keys().isdisjoint(headers):
             return self.standing_lines + header_lines(headers)
         return header_lines({**self.standing, **headers})

@@ -1,8 +1,8 @@
-"""Watching topics by event stream: what to ask, what came, and how to go on after a break. Nothing here waits.
+"""Watching topics by event stream: requests, events, and resumption after a disconnect. No function here waits.
 
 A watch is a session of the server and a stream of it. After a break the stream is opened again with the id of the last
 event that arrived. A session that the server no longer knows, because it was restarted or forgot it, is made again from
-the cursors. So is one of which no event ever arrived: only the server would know what it had sent by then.
+the cursors. So is a session without any received event: only the server would know its position.
 """
 
 import math
@@ -63,7 +63,7 @@ def expected_epochs(starts: Mapping[str, Mapping[str, object]]) -> dict[str, int
 
 
 class Watching:
-    """The state of a watcher; those of both clients drive it."""
+    """The state of a watcher, used by both clients."""
 
     what = "a watch"
 
@@ -112,14 +112,14 @@ class Watching:
         self._begun = True
 
     def broke(self, error: ClientError) -> ClientError | None:
-        """The connection is over, or could not be made. Returns what is to be done about, or None for going on."""
+        """Handles a lost or failed connection. Returns the error to handle, or None to continue."""
         if not self._last_id:
             self._session = None
         if self._begun and isinstance(error, NotFound):
             self._session = None
             return ConnectionFailed("the server forgot the session", maybe_done=False)
         if self._begun and isinstance(error, TopicNotFound) and error.detail.get("topic") in self.inbox.received:
-            # It was deleted while nobody was connected who could have been told.
+            # It was deleted while no client was connected.
             self.inbox.gone(str(error.detail["topic"]), 0)
             return None
         return error
@@ -137,8 +137,8 @@ class Watching:
         """The head of the answer is not used."""
 
     def feed(self, chunk: bytes) -> bool:
-        """Lines up what came, and returns whether that was anything. Raises `ClientError` when the server ends the
-        stream: one that is opened only to be ended was no success."""
+        """Queues received items, and returns whether there were any. Raises `ClientError` when the server ends the
+        stream: a stream that ends immediately is a failure."""
         before = len(self.inbox)
         for event in self._parser.feed(chunk):
             self._take(event)

@@ -1,8 +1,7 @@
-"""Jobs pushed over a work stream: what to ask, what came, and how to go on after a break. Nothing here waits.
+"""Jobs pushed over a work stream: requests, jobs, and resumption after a disconnect. No function here waits.
 
-The stream has no place to go on from. When its connection breaks, the server frees what was pushed over it and is not
-settled, and the next one begins with whatever is to be done then. So jobs that wait here for their turn are dropped:
-they are somebody else's by now.
+The stream has no cursor. When its connection breaks, the server releases its unsettled jobs, and the next stream begins
+with the jobs that are ready then. So jobs queued here are dropped: other workers may have them by now.
 """
 
 import math
@@ -27,7 +26,7 @@ _ADVISORY_STATUS = 429
 
 
 class WorkStream:
-    """The state of a work stream; those of both clients drive it."""
+    """The state of a work stream, used by both clients."""
 
     ended = False
 

@@ -1,11 +1,11 @@
-"""The state of a worker: which jobs it holds, how they ended, and what has to be sent about it. Nothing here waits.
+"""The state of a worker: its jobs, their outcomes, and the reports to send. No function here waits.
 
                  ┌── the handler returned ──▶ acknowledged
     claimed ─────┤
                  └── the handler raised ────▶ given back with the reason, to be tried again after a while
 
-Every word to the server carries the lease ids, so that a worker which was too slow cannot speak for a job that is
-somebody else's by now.
+Every report to the server carries the lease ids, so that a slow worker cannot settle a job that another worker holds by
+now.
 """
 
 import math
@@ -34,7 +34,7 @@ class JobRetry(msgspec.Struct, frozen=True, kw_only=True):
     backoff_max_s: float = 300.0
 
     def delay_ms(self, deliveries: int, luck: float) -> int:
-        """After so many deliveries; `luck` is from 0 to 1, and the more of it, the shorter the wait."""
+        """The delay after a number of deliveries; `luck` is from 0 to 1, and a higher value shortens the wait."""
         # The exponent is bounded because a job may fail for years.
         backoff = min(self.backoff_min_s * 2.0 ** min(deliveries - 1, 60), self.backoff_max_s, MAX_DELAY_MS / 1000)
         return int(backoff * (1.0 - luck / 2) * 1000)
@@ -67,7 +67,7 @@ def failure_reason(error: BaseException) -> str:
     try:
         message = str(error)
     except Exception:
-        # An exception of somebody else, whose text fails: the job must be reported all the same.
+        # An exception of user code whose text fails: the job must be reported anyway.
         message = ""
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return text.encode("utf-8", "replace")[:_REASON_BYTES_MAX].decode("utf-8", "ignore")
@@ -135,7 +135,7 @@ class WorkerState:
 
     @property
     def free(self) -> int:
-        """How many more jobs fit in. A job whose end the server has not been told still takes its place."""
+        """The number of further jobs that fit. A job whose outcome is not reported yet still counts."""
         return self._plan.concurrency - len(self._held)
 
     def claim(self) -> Request[Claimed]:
@@ -178,7 +178,8 @@ class WorkerState:
         return found
 
     def settled(self, jobs: Sequence[Job], outcome: AckOutcome | ClientError) -> None:
-        """The server was told, or could not be: then the leases end by themselves, and the jobs come again."""
+        """Records that the outcomes were reported, or could not be: then the leases expire, and the jobs are delivered
+        again."""
         for job in jobs:
             self._held.pop(job.seq, None)
         if isinstance(outcome, ClientError):

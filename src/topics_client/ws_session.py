@@ -1,8 +1,8 @@
-"""A session over a WebSocket: what was said, what is owed, and how to go on after a break. Nothing here waits.
+"""A session over a WebSocket: commands, pending answers, and resumption after a disconnect. No function here waits.
 
-Commands are numbered and stay here until they are answered. After a break the subscriptions are made again from where
-they had got to, and then the commands that were never answered are sent again in their order. A publish has an
-idempotency key, so one that was carried out before the break is not carried out twice.
+Commands are numbered and stay here until they are answered. After a disconnect the subscriptions resume from their
+cursors, and then the unanswered commands are sent again in their order. A publish has an idempotency key, so it is not
+executed twice.
 """
 
 import math
@@ -34,7 +34,7 @@ class WsOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, eq=False):
-    """A command that is not answered yet. `done` is told the answer, or why there will be none."""
+    """An unanswered command. `done` is called with the answer or the error."""
 
     text: str
     done: Callable[[Any], None]
@@ -48,7 +48,7 @@ class Command(msgspec.Struct, eq=False):
 
 
 class _Frame(msgspec.Struct, kw_only=True):
-    """Any frame of the server, as far as a client looks at it."""
+    """Any frame of the server, with the fields that a client uses."""
 
     op: str
     request_id: int | None = None
@@ -68,7 +68,7 @@ _decode_appended = msgspec.json.Decoder(Appended).decode
 
 
 class WsSession:
-    """The state of a socket; those of both clients drive it."""
+    """The state of a socket, used by both clients."""
 
     def __init__(self, entropy: Entropy, *, idempotent: bool, raise_on_gap: bool) -> None:
         self.inbox = Inbox(raise_on_gap)
@@ -129,8 +129,8 @@ class WsSession:
     # Incoming messages.
 
     def take(self, text: str | bytes) -> bool:
-        """Reads a frame, and returns whether the connection is of use: one that is opened only to be ended is not.
-        Raises `ConnectionFailed` for a frame that cannot be understood."""
+        """Reads a frame, and returns whether the connection is usable: one that ends immediately is not. Raises
+        `ConnectionFailed` for an invalid frame."""
         try:
             frame = _decode(text)
             if frame.op == "tombstone":
@@ -194,7 +194,7 @@ class WsSession:
             if not command.resumes:
                 continue
             if isinstance(error, TopicNotFound):
-                # It was deleted while nobody was connected who could have been told.
+                # It was deleted while no client was connected.
                 self.inbox.gone(topic, 0)
             else:
                 self.inbox.failed(topic, error)
@@ -218,7 +218,7 @@ class WsSession:
         return texts
 
     def broke(self) -> None:
-        """The connection is over: what must not be sent twice fails."""
+        """Handles the end of the connection: commands that must not be sent twice fail."""
         for number, command in list(self._commands.items()):
             if not command.repeatable:
                 del self._commands[number]
@@ -245,9 +245,8 @@ def _refusal(frame: _Frame) -> ApiError:
 def ws(*, raise_on_gap: bool = False, deadline_s: float = math.inf) -> WsOptions:
     """Returns a WebSocket to publish and to follow topics; it connects with its first call.
 
-    A connection that breaks is made again for `deadline_s`, by default for ever: subscriptions go on where they were,
-    and what was not answered is sent again without being carried out twice. With `raise_on_gap` lost records are raised
-    as a `GapError`.
+    A broken connection is retried for `deadline_s`, by default indefinitely: subscriptions resume, and unanswered
+    commands are sent again without executing twice. With `raise_on_gap` lost records are raised as a `GapError`.
     """
     return WsOptions(raise_on_gap=raise_on_gap, deadline_s=deadline_s)
 

@@ -27,9 +27,9 @@ from topics.wire.record_slicing import Range, payload_sizes
 
 # How far a topic may give out seqs before the disk knows of it.
 #
-# Class `disk` shows a record before it is synced, and class `ephemeral` never logs one. If a crash then took the topic
-# back to the head that the disk knows, a seq that somebody has seen would be given to another record. So every seq that
-# is shown lies below a *ceiling*, and after a crash the topic goes on above it.
+# Class `disk` shows a record before it is synced, and class `ephemeral` never logs one. If a crash reset the topic to
+# the head on the disk, a seq that a reader has seen would be assigned to another record. So every visible seq is at
+# most a *ceiling*, and after a crash the topic continues above it.
 #
 # | what the disk holds | the ceiling that follows from it |
 # |---|---|
@@ -38,10 +38,9 @@ from topics.wire.record_slicing import Range, payload_sizes
 # | a CEILING frame | the value in the frame |
 #
 # The first two cost nothing: a recovery adds the reserve itself (`engine.recovery` records how large it was). So a
-# topic always has room for what comes first, and nobody waits for it. A topic that uses its room up is given more by a
-# frame, in the background, when half of it is left; the faster it comes back for more, the more it gets. Only one that
-# outruns even that, by a burst of more records than the reserve within one sync of the disk, waits for the sync: a seq
-# given out twice would be worse.
+# topic always has a reserve for its first records, without waiting. When half of the reserve is left, a frame extends
+# it in the background; the faster a topic uses it, the larger the extension. Only a burst of more records than the
+# reserve within one sync of the disk waits for the sync: assigning a seq twice would be worse.
 
 _RESERVE_MAX = 1 << 20
 _QUICK_MS = 1000
@@ -81,12 +80,12 @@ MANY_RANGES = 800
 
 # Deleting many records of a run at one moment.
 #
-# To find out what they weigh takes a millisecond for each few thousand, so that is done before, on any thread. At that
-# moment only the new flags have to replace the old ones.
+# Computing their size takes a millisecond for every few thousand, so it is done before, on any thread. Applying then
+# only replaces the flags.
 
 
 class Marks:
-    """Records of one run that are to be deleted, and what that does to the run as it was when they were looked at."""
+    """Records of one run to delete, and the effect on the run as of the time of the scan."""
 
     __slots__ = ("after", "before", "count", "earliest", "first_seq", "live", "live_bytes", "marked", "mask", "pairs")
 
@@ -106,7 +105,7 @@ class Marks:
         """First and last seq of each range of live records to delete, one behind the other."""
 
     def weigh(self, reader: RunReader, topic_id: int, run: Run) -> None:
-        """Finds out which of the records are live, and what they weigh. May run on any thread."""
+        """Determines which of the records are live, and their size. May run on any thread."""
         flags: bytes | bytearray | None = self.before
         if flags is None and self.marked:
             assert isinstance(run, Segment)
@@ -215,7 +214,7 @@ class Applier:
         """Topics that may be above their caps and whose evictions are separate decisions (`engine.write_path`)."""
 
     def append(self, topic: Topic, block: Block) -> None:
-        """Publishes a block: from now on it is part of what readers see."""
+        """Publishes a block: makes it visible to readers."""
         first, count = block.first_seq, block.count
         if not topic.live_count:
             topic.earliest = first
@@ -248,12 +247,13 @@ class Applier:
             listener(topic)
 
     def configure(self, topic: Topic, config: TopicConfig, head: int) -> None:
-        """Replaces the config. `head` is where the topic stood: more than we have means unlogged records are gone."""
+        """Replaces the config. `head` is the topic's head at the change: a higher one than ours means that unlogged
+        records are lost."""
         if head > topic.head:
             self.gap(topic, topic.head + 1, head, LossReason.CRASH)
         was_logged = topic.config.durability.logged
         if config.durability.logged != was_logged:
-            # A tail is logged or it is not, never half: what was written under the old class becomes segments.
+            # A tail is entirely logged or entirely not: blocks written under the old class become segments.
             self.cut_due.emit(topic)
         if config.durability.logged and not was_logged:
             # Said of every such topic, whatever it holds: a replay has to come to the same.
@@ -350,12 +350,12 @@ class Applier:
         self._retention.evict(topic, floor, expired=False)
 
     def expire(self, topic: Topic, floor: int) -> None:
-        """Time took everything below a floor, and readers were told so."""
+        """Applies an expiry below a floor, which readers were informed of."""
         self._retention.expired_below(topic, floor)
 
     def gap(self, topic: Topic, first: int, last: int, reason: LossReason | None, existed: int = -1) -> None:
-        """Leaves a range of seqs empty for ever; with a reason, a caller that reads across it is told. `existed` of
-        them are known to have been records; -1 means all."""
+        """Leaves a range of seqs empty permanently; with a reason, a read across it gets a tombstone. `existed` of them
+        are known to have been records; -1 means all."""
         if last > topic.head:
             topic.head = last
         if reason is not None:

@@ -55,12 +55,12 @@ class EngineEvents:
 #
 # | | from | for |
 # |---|---|---|
-# | `wall` | the machine's clock, which is set forward and back at times | timestamps, ages, windows, what is told |
+# | `wall` | the machine's clock, which may be set forward and back | timestamps, ages, windows, reported times |
 # | `steady` | the monotonic clock, counted on from the wall time of the start | leases, delays, alarms, intervals |
 #
-# A duration that began is over when that much time has passed, whatever happens to the clock on the wall meanwhile. Its
-# end is reported in answers and in the log as wall time (`wall_time`). A logged end is resumed after a restart by
-# `resumed`: the wall clock measures the downtime, but no duration becomes longer than it was.
+# A duration ends when that much time has passed, regardless of changes of the wall clock. Its end is reported in
+# answers and in the log as wall time (`wall_time`). A logged end is resumed after a restart by `resumed`: the wall
+# clock measures the downtime, but no duration becomes longer than it was.
 
 _JITTER_MS = 5
 """So far apart the two clocks may be by rounding and by reading one after the other."""
@@ -79,13 +79,12 @@ class EngineTime:
         return round(self._monotonic() * 1000)
 
     def steady(self) -> int:
-        """Milliseconds that never jump and never run back; those of the wall when the process began, and no other's."""
+        """Milliseconds that never jump and never run back; equal to the wall clock at the start of the process."""
         return self._origin + self._passed()
 
     def moment(self) -> int:
-        """The wall's time for the log: where the clock was set back it stands still. So of two frames, in whichever
-        shards, the one that follows from the other never has the lower one, and the log of one run can be cut at a
-        moment.
+        """The wall time for the log: it stops while the clock is set back. So of two frames in any shards, the
+        dependent one never has the lower time, and the log of one run can be cut at a point in time.
         """
         now = self.wall()
         if now > self._moment:
@@ -93,9 +92,7 @@ class EngineTime:
         return self._moment
 
     def end_moment(self) -> int:
-        """The moment of everything that was logged so far; whatever comes has a later one, also where the clock was set
-        back and `moment` stands still.
-        """
+        """A time after everything logged so far; later frames have a later one, even if the clock is set back."""
         ended = self.moment()
         self._moment = ended + 1
         return ended
@@ -112,13 +109,13 @@ class EngineTime:
         return Ending(self.wall_time(moment), max(moment - self.steady(), 0))
 
     def resumed(self, ending: Ending) -> int:
-        """The steady moment of an end that another process told; one that came meanwhile stays in the past."""
+        """The steady time of an end that another process reported; an end that has passed stays in the past."""
         left = ending.time - self.wall()
         return self.steady() + (left if ending.lasts_ms is None else min(left, ending.lasts_ms))
 
 
 class EngineOptions(EngineSettings, frozen=True, kw_only=True):
-    """The engine's settings, and what a server decides from others."""
+    """The engine's settings, and values that a server derives from others."""
 
     data_dir: str
     cold_dir: str | None = None
@@ -127,7 +124,7 @@ class EngineOptions(EngineSettings, frozen=True, kw_only=True):
     """Whether it is a restore that opens the folder it is filling."""
     wal_shards: int = 1
     track_removals: bool = False
-    """Whether deletes out of sealed segments are told to an archive even when the segments are gone."""
+    """Whether deletes from sealed segments are reported to an archive even after the segments are removed."""
     full_disk_reserve_bytes: int = 0
     """Room that is kept back, so that there is some for deletes when the disk is full."""
     limits: Limits = Limits()
@@ -192,7 +189,7 @@ class EngineCore(EngineEvents):
         # Quiet while no seqs are given out, not yet or not any more: a snapshot reports this (`engine.recovery`).
         self.closed, self.quiet = False, True
         self.held_sources: set[Topic] = set()
-        """Topics that take no appends until their routers have made most copies of what they have (`routers.pump`)."""
+        """Topics that reject appends until their routers have made most pending copies (`routers.pump`)."""
 
     # Topics
 
@@ -204,7 +201,7 @@ class EngineCore(EngineEvents):
         return topic
 
     def readable(self, name: str) -> Topic:
-        """The topic of that name for those who read streams as well: also one whose name topics cannot have."""
+        """The topic of that name for clients that also read streams, including names reserved for streams."""
         topic = self.directory.find(name)
         if topic is None or not topic.created or (topic.guard is not None and topic.guard.over(topic)):
             raise TopicNotFoundError(name)
@@ -222,7 +219,7 @@ class EngineCore(EngineEvents):
 
     @property
     def coming_count(self) -> int:
-        """How many topics are on their way."""
+        """The number of topics being created."""
         return len(self.directory) - len(self.names)
 
     def peek(self, name: str) -> Topic | None:
@@ -242,7 +239,7 @@ class EngineCore(EngineEvents):
         return topic
 
     def exists(self, topic: Topic) -> bool:
-        """Whether a topic that somebody holds was not deleted; it is resident afterwards."""
+        """Returns whether a held topic still exists; it is resident afterwards."""
         if topic.paged_out_by is not None:
             topic.paged_out_by.restore(topic)
         return self.topics.get(topic.id) is topic
@@ -276,7 +273,7 @@ class EngineCore(EngineEvents):
         return xxh3_64_intdigest(topic_id.to_bytes(8, "little")) % len(self.shards)
 
     def names_from(self, prefix: str, after: str) -> Iterator[str]:
-        """The sorted names with a prefix, those behind `after`."""
+        """The sorted names with a prefix, beginning after `after`."""
         found = self.names.behind(after) if after >= prefix else self.names.from_(prefix)
         return takewhile(lambda name: name.startswith(prefix), found) if prefix else found
 
@@ -290,7 +287,7 @@ class EngineCore(EngineEvents):
         self.topic_added.emit(topic)
 
     def rename(self, topic: Topic, name: str) -> None:
-        """Gives a topic another name, before anybody uses it; the next checkpoint has it."""
+        """Renames a topic before its first use; the next checkpoint contains it."""
         if name == topic.name:
             return
         if name in self.directory:
@@ -364,13 +361,13 @@ class EngineCore(EngineEvents):
     def expire(self, topic: Topic) -> None:
         """Lets time do its work before anyone looks. Readers never wait for the log here, and never fail.
 
-        The frame is sent on its way and not waited for: it keeps expired records from coming back should the clock be
-        set back, and from being taken for deleted ones.
+        The frame is logged without waiting: it keeps expired records from reappearing if the clock is set back, and
+        from counting as deleted.
         """
         if not topic.config.ttl_ms or not topic.live_count:
             return
         if self.topics.get(topic.id) is not topic:
-            # Somebody still holds a topic that was deleted: its records count for nothing any more.
+            # A deleted topic may still be held: its records no longer count.
             return
         before, floor = topic.live_bytes, topic.evict_floor
         logged = self.path.logs_removals(topic)

@@ -1,7 +1,7 @@
 """The engine: everything behind one object, for servers, tools and tests.
 
-All methods are called on one thread, the event loop's once `start` was called. Operations that go through the log take
-`done`, which is told the outcome; refusals that need no log are raised at once and leave nothing behind.
+All methods are called on one thread, the event loop's once `start` was called. Logged operations take `done`, which is
+called with the outcome; refusals before logging are raised immediately and have no effect.
 """
 
 import asyncio
@@ -109,7 +109,7 @@ T = TypeVar("T")
 
 
 class EngineView:
-    """The state of the engine that the API, streams and search look at, so that none of them knows its core.
+    """The read-only state of the engine for the API, streams and search, which do not depend on its core.
 
     Methods of the core are bound as attributes: hot paths call them directly.
     """
@@ -118,7 +118,7 @@ class EngineView:
         self.core = core
         self.options, self.limits = core.options, core.limits
         self.wall, self.steady = core.wall, core.steady
-        """The two clocks in milliseconds (`EngineTime`): of the day, and one that never jumps."""
+        """The two clocks in milliseconds (`EngineTime`): wall time, and a clock that never jumps."""
         self.entropy, self.defer = core.entropy, core.defer
         self.find, self.load = core.directory.find, core.directory.load
         """The topic of a name, paged in if necessary, including one whose creation is in flight. Without such a topic
@@ -126,14 +126,14 @@ class EngineView:
         self.existing, self.readable = core.existing, core.readable
         """The topic of a name as readers of topics and of streams see it; TopicNotFoundError where there is none."""
         self.peek, self.peek_at = core.peek, core.peek_at
-        """The topic of a name or an id, to look at only: one that is paged out stays so."""
+        """The topic of a name or an id, read-only: a paged-out topic stays paged out."""
         self.names_from = core.names_from
         """The sorted names with a prefix, behind a name."""
         self.expire = core.expire
-        """Removes the expired records of a topic, before somebody looks at it."""
+        """Removes the expired records of a topic before a read."""
         self.reader, self.write_path, self.totals = core.reader, core.path, core.totals
         self.scheduler = core.scheduler
-        """Wakes those who wait for changes of topics, by priority."""
+        """Wakes waiters for changes of topics, by priority."""
         self.next_numbers, self.next_base = core.next_numbers, core.next_base
         """The seq, ts and text position that the next batch of a topic would get, to preencode it."""
         self.preencoding = core.preencoding
@@ -197,7 +197,7 @@ class EngineView:
         return self.core.room.short is not None
 
     def exists(self, topic: Topic) -> bool:
-        """Whether a topic that somebody holds is there and in memory; False for one that was deleted."""
+        """Returns whether a held topic exists and is in memory; False for a deleted one."""
         return self.core.exists(topic)
 
     def has_id(self, topic_id: int) -> bool:
@@ -209,7 +209,7 @@ class EngineView:
         return self.core.names.at(skip)
 
     def peek_existing(self, name: str) -> Topic:
-        """The topic of a name that exists, to look at only: one that is paged out stays so."""
+        """The existing topic of a name, read-only: a paged-out topic stays paged out."""
         return self.core.pager.peek(name)
 
     def peek_many(self, names: Iterable[str]) -> list[TopicPeek | None]:
@@ -240,7 +240,7 @@ class Engine(EngineView):
         self.admission = Admission(core, clock.monotonic, self._append_admitted)
         self._appender = Appender(core, self.sealer, self.admission)
         self.append_requests = self._appender.append_requests
-        """Takes requests of the network before they are decoded; those of one tick are logged together."""
+        """Accepts undecoded network requests; the requests of one tick are logged together."""
         self.throttle = Throttle(core, self.admission, clock)
         self._controller = Controller(core)
         self._deleter = Deleter(core, self._background)
@@ -397,7 +397,7 @@ class Engine(EngineView):
         self.queues.start(loop)
 
     async def close(self) -> None:
-        """Finishes what was accepted, takes a last checkpoint and lets go of the folder."""
+        """Finishes accepted operations, takes a last checkpoint and releases the folder."""
         loop = self._loop
         assert loop is not None, "an engine that was never started is closed with close_inline"
         self.core.closed = self.core.quiet = True
@@ -450,12 +450,12 @@ class Engine(EngineView):
         self.core.path.lease = lease
 
     def ship_rest(self, done: Callable[[object], None]) -> None:
-        """Ships what is logged by now; `done` is told when it is in the backup storage."""
+        """Ships the log so far; `done` is called when it is in the backup storage."""
         self.core.path.remote.hold(done, None)
 
     @property
     def committing(self) -> bool:
-        """Whether a thread has something to write that somebody waits for."""
+        """Returns whether a thread has writes with waiting callers."""
         return any([shard.committer.outstanding for shard in self.core.shards])
 
     def append(self, name: str, batch: Batch, done: AppendDone) -> None:
@@ -485,7 +485,7 @@ class Engine(EngineView):
         extension: FrameExtension | None = None,
         ts: int | None = None,
     ) -> None:
-        """Appends to a topic at hand, for features that have checked the batch and the topic by their own rules."""
+        """Appends to a resolved topic, for features that have checked the batch and the topic by their own rules."""
         self.core.check_accepting()
         if self.sealer.failures:
             self.sealer.check_room()
@@ -521,7 +521,7 @@ class Engine(EngineView):
         self.core.add_topic(topic)
 
     def put_config(self, topic: Topic, config: TopicConfig, done: PutDone) -> None:
-        """Replaces the config of a topic at hand, without the checks of `put_topic`."""
+        """Replaces the config of a resolved topic, without the checks of `put_topic`."""
         path = self.core.path
         path.check(topic)
         if config.durability is Durability.REMOTE:
@@ -541,11 +541,11 @@ class Engine(EngineView):
             self._deleter.delete(name, selector, done)
 
     def put_router(self, name: str, wish: RouterWish, done: RouterPutDone) -> None:
-        """Creates a router, with the topics it connects where they are missing, or changes what it does."""
+        """Creates or changes a router; creates missing source and destination topics."""
         self.routing.put(name, wish, done)
 
     def remove_router(self, name: str, done: RouterRemoveDone) -> None:
-        """Deletes a router; what it forwarded stays."""
+        """Deletes a router; its copies stay."""
         self.routing.remove(name, done)
 
     def router(self, name: str) -> RouterInfo:
@@ -559,7 +559,7 @@ class Engine(EngineView):
         limit: int = 100,
         requested: Callable[[RouterInfo], bool] = lambda info: True,
     ) -> list[RouterInfo]:
-        """Routers in the order of their names, those behind `after`."""
+        """Routers in the order of their names, beginning after `after`."""
         return self.routing.listed(prefix, after, limit, requested)
 
     def read(self, name: str, request: ReadRequest, done: Callable[[ReadResult | TopicsError], None]) -> None:
@@ -575,8 +575,8 @@ class Engine(EngineView):
         aside: bool = False,
         elsewhere: bool = False,
     ) -> None:
-        """Reads from a cursor into any form of the records: `execute` cuts it out, on any thread. `aside` is for those
-        who read much and can wait: no file at all is then read by the loop. With `elsewhere` a thread does it all."""
+        """Reads from a cursor in any form: `execute` extracts the records, on any thread. `aside` is for large reads
+        that can wait: the loop then reads no file. With `elsewhere` a thread does all work."""
         self._begin_read(topic, request)
         plan = plan_read(topic, request, self.core.reader)
         if not (elsewhere or plan.cold or (aside and plan.sealed)) or self._workers is None:
@@ -602,14 +602,14 @@ class Engine(EngineView):
         return execute_read(plan_read(topic, request, self.core.reader), self.core.reader)
 
     def watch(self, name: str, woken: Callable[[], None]) -> Callable[[], None]:
-        """Calls back once after the topic's next change; returns a function that takes the wish back.
+        """Calls back once after the topic's next change; returns a function that cancels it.
 
         Nothing is lost between a read that found nothing and this call when both happen in the same tick.
         """
         return self.watch_topic(self.core.existing(name), woken)
 
     def watch_topic(self, topic: Topic, woken: Callable[[], None]) -> Callable[[], None]:
-        """Calls back once after the next change of a topic at hand; returns a function that takes the wish back."""
+        """Calls back once after the next change of a resolved topic; returns a function that cancels it."""
         topic.notify_on_change(woken)
         return lambda: topic.cancel_notify(woken)
 
@@ -639,15 +639,15 @@ class Engine(EngineView):
     def list_topics(
         self, prefix: str = "", after: str = "", limit: int = 100, touch: bool = False, streams: bool = False
     ) -> list[TopicInfo]:
-        """Topics in the order of their names, those behind `after`; with `streams` also those with names of streams.
-        The system streams are left out unless the prefix asks for them."""
+        """Topics in the order of their names, beginning after `after`; with `streams` including names of streams.
+        System streams are omitted unless the prefix matches them."""
         system = prefix.startswith("_")
         listed = (self.listed_topic(name, streams, system) for name in self.core.names_from(prefix, after))
         return self.describe_listed(islice((topic for topic in listed if topic is not None), limit), touch)
 
     def listed_topic(self, name: str, streams: bool, system: bool) -> Topic | None:
-        """The topic of a name, to look at only; None where a list leaves it out: a stream whose name topics cannot
-        have, without `streams`, and a system stream, without `system`."""
+        """The topic of a name, read-only; None if a list omits it: a name reserved for streams without `streams`, and a
+        system stream without `system`."""
         if name in SYSTEM_STREAMS and not system:
             return None
         topic = self.core.peek(name)
@@ -671,12 +671,12 @@ class Engine(EngineView):
         return [describe(self.core, self.queues, topic) for topic in topics]
 
     def catch_up(self, topic: Topic) -> None:
-        """Before somebody looks at a topic: forwards into it what its source has, where no router is held up."""
+        """Forwards pending records into a topic before a read, unless its router is blocked."""
         if topic.id in self._destinations:
             self.routing.pump.catch_up([topic])
 
     def stats(self) -> EngineStats:
-        """Counters and gauges for people who watch the engine."""
+        """Counters and gauges for monitoring."""
         return collect_stats(
             self.core, self.sealer, self.checkpointer, self.throttle, self.routing, self.transactions, self.backups
         )

@@ -42,7 +42,7 @@ _BODILESS = frozenset((HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED))
 
 
 def is_bodiless(status: int) -> bool:
-    """Statuses whose answers end with the head, whatever the handler gave as a body."""
+    """Statuses whose answers have no body, even if the handler returned one."""
     return status in _BODILESS or status < HTTPStatus.OK
 
 
@@ -91,7 +91,7 @@ class Renderer:
         *,
         head_only: bool = False,
     ) -> tuple[bytes, ...]:
-        """The pieces of a whole answer. `head_only` is for HEAD: the length is told and the body is not sent."""
+        """The pieces of a whole answer. `head_only` is for HEAD: the length is included and the body is not sent."""
         head = self.prefix(status, content_type) + header_lines(headers) + connection
         if is_bodiless(status):
             return (head + b"\r\n",)
@@ -115,7 +115,7 @@ def connection_line(http_version: str, *, keep: bool) -> bytes:
 
 
 def header_lines(headers: Iterable[tuple[str, str]]) -> bytes:
-    """Raises `ValueError` for what would end a line early: a caller's text in a header must not forge another one."""
+    """Raises `ValueError` for text that would end a line early: a client's text must not forge another header."""
     lines = [f"{name}: {value}\r\n" for name, value in headers]
     text = "".join(lines)
     # Looked at together, because some answers have thirty.
@@ -229,7 +229,7 @@ class Channel(Protocol):
         ...
 
     def run(self, exchange: "Exchange", task: Task, owner: Hashable | None) -> None:
-        """Runs a long task on a request, in turns with everyone else; see `Exchange.run`."""
+        """Runs a long task on a request under fair scheduling; see `Exchange.run`."""
         ...
 
 
@@ -237,8 +237,8 @@ class Exchange(msgspec.Struct, eq=False):
     """A complete request that wants one answer: `respond`, `start_stream` or `upgrade`, once, on the loop's thread.
 
     When the client goes away first, `on_disconnect` is called, and a later answer is dropped silently. A client that
-    only closes its sending side counts as gone for those who asked to be told, as nothing distinguishes it from one
-    that went away; it still gets the answers of the others.
+    only closes its sending side counts as gone for requests with `on_disconnect`, because it cannot be distinguished
+    from a disconnected one; it still gets the answers of other requests.
     """
 
     head: RequestHead
@@ -272,9 +272,9 @@ class Exchange(msgspec.Struct, eq=False):
         return FLOOR_BYTES if self.channel is None else self.channel.room(account)
 
     def run(self, task: Task, owner: Hashable | None = None) -> None:
-        """Runs a long task on this request, in turns with everyone else (`system.fair_scheduler`), until it ends or the
-        client is gone. No later request of the connection is begun before, so that their order stays what it was. Tasks
-        of one `owner`, by default of the connection, run one after the other."""
+        """Runs a long task on this request under fair scheduling (`system.fair_scheduler`), until it ends or the client
+        is gone. Later requests of the connection start after it, so that their order is kept. Tasks of one `owner`, by
+        default of the connection, run one after the other."""
         if self.channel is not None:
             self.channel.run(self, task, owner)
 
@@ -312,7 +312,7 @@ class Exchange(msgspec.Struct, eq=False):
         self._respond_in_full(channel, Answer(status, body, content_type, headers))
 
     def _length_lines(self, channel: Channel, nbytes: int) -> bytes:
-        """The last lines of an answer that is not small, if nobody asks for it to be compressed; none otherwise."""
+        """The last header lines of a large answer that is not compressed; none otherwise."""
         if nbytes > JOINED_BYTES_MAX or b"accept-encoding" in self.head.headers.first:
             return b""
         # Also where the body stays plain: a cache must not give this answer to a client that accepts gzip.
@@ -441,7 +441,7 @@ def request_task(
                 if exchange.gone:
                     break
     except Exception:
-        # The task answers what is wrong with the request; this is a mistake of ours.
+        # The task itself answers errors of the request; this is an internal error.
         _logger.exception("request task failed", extra={"path": exchange.head.path})
         if not exchange.answered:
             exchange.respond(500)
@@ -530,7 +530,7 @@ def for_origin(origin: str, headers: Sequence[tuple[str, str]]) -> Sequence[tupl
     others = [pair for pair in headers if pair[0].lower() not in _READERS]
     if not origin:
         return others
-    # Answers never depend on cookies, so that a wildcard may stand for all headers.
+    # Answers never depend on cookies, so a wildcard may represent all headers.
     reported = (("access-control-allow-origin", origin), ("access-control-expose-headers", "*"))
     return [*others, *reported] if origin == "*" else [*others, *reported, ("vary", "origin")]
 
@@ -557,9 +557,9 @@ class Application(Protocol):
 
     @property
     def admission(self) -> object:
-        """Stands for everything that `admit` decides by besides the head. Another object takes its place whenever any
-        of that changes; until then a head that was admitted is, without being asked about again. Where a decision
-        depends on more than that, on the time for instance, `admit` gives the limit as `OneRequest`."""
+        """Represents all inputs of `admit` besides the head. It is replaced whenever any of them changes; until then an
+        admitted head stays admitted without another check. If a decision depends on other inputs, such as the time,
+        `admit` returns the limit as `OneRequest`."""
         ...
 
     def admit(self, head: RequestHead) -> int | Refusal:
@@ -581,6 +581,6 @@ class Application(Protocol):
         ...
 
     def refuse(self, error: HttpError, path: str) -> Refusal:
-        """Gives a refusal of the HTTP layer the product's shape. The path is what was asked for, empty where the head
-        of the request was not understood."""
+        """Formats a refusal of the HTTP layer as the product's error. The path is that of the request, empty if its
+        head could not be parsed."""
         ...

@@ -24,8 +24,8 @@ def _key(name: str) -> bytes:
 class Headers(msgspec.Struct, eq=False, gc=False):
     """Names, which have no case and are kept in small letters, with their values; duplicates are kept too.
 
-    Values stay bytes until somebody asks for one: most headers of most requests are never looked at. Nearly every name
-    comes once, so a mapping holds the first value of each, and a list the few that repeat a name.
+    Values stay bytes until they are read: most headers of most requests never are. Nearly every name occurs once, so a
+    mapping holds the first value of each, and a list the few that repeat a name.
     """
 
     first: dict[bytes, bytes]
@@ -155,7 +155,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     # All bodies that are being received at this moment. It is what makes many large uploads at once bounded. A body is
     # there twice while it is made whole, and a few times while it is logged, so memory grows by about twice as much.
     bodies_bytes: int = 256 * MIB
-    # The longest time for so many bytes of a body, or for its end: one that drips in must not hold its place for ever.
+    # The longest time for so many bytes of a body, or for its end: a slow upload must not hold its place indefinitely.
     body_idle_timeout_s: float = 30.0
     body_step_bytes: int = KIB
     # A compressed body may grow by this factor; up to `inflate_free_bytes` by any factor, as small texts compress well.
@@ -244,7 +244,7 @@ _ONE_IN = 16
 _STATUSES = 600
 
 ResponseListener = Callable[["Exchange", int, float], None]
-"""Told of an answer that was looked at: its exchange, its status, and the seconds it took."""
+"""Called for a sampled answer with its exchange, its status, and its duration in seconds."""
 
 
 class RequestCounter:
@@ -253,12 +253,12 @@ class RequestCounter:
     __slots__ = ("_listener", "_seconds", "buckets", "by_status", "looked", "mask", "spent_s")
 
     def __init__(self, seconds: Callable[[], float], listener: ResponseListener | None = None) -> None:
-        """`listener` is told of every answer, which then are all looked at."""
+        """`listener` is called for every answer, which disables sampling."""
         self._seconds = seconds
         self._listener = listener
         self.by_status = [0] * _STATUSES
         self.mask = 0
-        """An answer is looked at where its number has none of these bits."""
+        """An answer is sampled if its number has none of these bits."""
         self.looked = 0
         self.spent_s = 0.0
         self.buckets = [0] * (len(BOUNDS_S) + 1)
@@ -310,7 +310,7 @@ class RequestHead(msgspec.Struct, eq=False, gc=False):
     allow_origin: str | None = None
     # Additional headers of each response, set by the application; the head then belongs to one request only.
     answer_headers: tuple[tuple[str, str], ...] = ()
-    # The client's address, host:port, where somebody asks for it before there is an exchange.
+    # The client's address, host:port, if needed before there is an exchange.
     peer: str = ""
     # Whether the application takes a long body as a `LargeBody`, as it decided.
     takes_large: bool = False

@@ -55,13 +55,13 @@ class AdaptiveSpin:
         self._window_s = window_s
         self._credit = 0
         self._last = 0.0
-        """When a client was last heard, or the loop was done with what it said."""
+        """The time of the last input of a client, or of the end of its processing."""
         self._looked = 0.0
         # Without a window it counts as awake for ever and never asks for a turn.
         self.polling = window_s <= 0
         self._heard = 0
         self.busy: list[Callable[[], bool]] = []
-        """Each reports whether somebody else is at work on what was asked."""
+        """Each reports whether another thread or process works on requests."""
 
     def rouse(self) -> None:
         """A client was heard by a loop that is not awake. A connection finds out for itself."""
@@ -134,7 +134,7 @@ class Counters:
         self.http2_connections_open = 0
         self.http2_connections_total = 0
         self.requests = 0
-        """Heads understood, whatever became of the request."""
+        """The number of parsed heads, regardless of the outcome of the request."""
         self.refused = 0
         """Requests answered by a refusal of the HTTP layer, or of the application before their body."""
         self.messages = 0
@@ -144,7 +144,7 @@ class Counters:
 
     @property
     def heard(self) -> int:
-        """How often a client has asked for something, in whatever way."""
+        """The number of requests of any kind."""
         return self.requests + self.messages
 
 
@@ -215,7 +215,7 @@ class ServerState:
         self.counters.connections_open += 1
 
     def abandon(self, connection: Served) -> None:
-        """The connection is lost, or somebody else's."""
+        """Removes a lost connection, or one that another protocol took over."""
         self.connections.discard(connection)
         self.silent.pop(connection, None)
         self.counters.connections_open -= 1
@@ -258,7 +258,7 @@ class ServerState:
             self.failed(exchange)
 
     def failed(self, exchange: Exchange) -> None:
-        """A handler raised what it should not have. To be called where it is caught."""
+        """Records an unexpected exception of a handler. Call it from the except block."""
         _logger.exception("handler failed", extra={"method": exchange.head.method, "path": exchange.head.path})
         if not exchange.answered:
             exchange.respond(*self.refusal(HttpError(Fault.INTERNAL), exchange.head.path))

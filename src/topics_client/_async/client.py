@@ -286,8 +286,8 @@ class AsyncClient:
     ) -> int:
         """Returns the cursor before the records from a time on, or before the last records that match.
 
-        `diff` and `follow` take it as `from_seq`. A time takes one request. The last records are those for which
-        `matches` is true and that match the `filter` of `diff`.
+        `diff` and `follow` accept it as `from_seq`. A time takes one request. Only records for which `matches` is true
+        and that match the `filter` of `diff` count as last records.
         """
         if (since is None) == (last is None):
             raise TypeError("seek takes since or last, one of them")

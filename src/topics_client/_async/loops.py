@@ -84,7 +84,7 @@ class AsyncConsumer(AsyncIterator[Item]):
 
     @property
     def cursor(self) -> int:
-        """How far the loop got; what `commit` commits."""
+        """The cursor after the last processed item, which `commit` commits."""
         return self._state.cursor
 
     @property
@@ -131,7 +131,7 @@ class AsyncConsumer(AsyncIterator[Item]):
         state.was_committed(seq)
 
     async def aclose(self) -> None:
-        """Ends the loop without a commit; what was handed out since the last one comes again."""
+        """Ends the loop without a commit; items since the last commit are delivered again."""
         self._closed = True
         self._reading.trigger()
 
@@ -173,15 +173,15 @@ class LoopState(Protocol[T_co]):
     def open(self) -> tuple[str, dict[str, str], float] | None: ...
     def opened(self, response: Response) -> None: ...
 
-    # Lines up what came, and returns whether that was anything. Raises `ClientError` when the server ends it.
+    # Queues received items, and returns whether there were any. Raises `ClientError` when the server ends it.
     def feed(self, chunk: bytes) -> bool: ...
 
-    # The connection is over, or could not be made. Returns what is to be done about, or None for going on.
+    # Handles a lost or failed connection. Returns the error to handle, or None to continue.
     def broke(self, error: ClientError) -> ClientError | None: ...
 
 
 class AsyncStreamLoop(AsyncIterator[T]):
-    """A loop over what a server pushes. Closing it, or leaving its `with` block, ends it and its connection."""
+    """A loop over pushed items. Closing it, or leaving its `with` block, ends it and its connection."""
 
     def __init__(self, client: "AsyncClient", state: LoopState[T]) -> None:
         self._client = client
@@ -210,7 +210,7 @@ class AsyncStreamLoop(AsyncIterator[T]):
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Ends the loop, also one that another thread or task waits in."""
+        """Ends the loop, even while another thread or task waits in it."""
         self._closed = True
         if not self._reading.trigger():
             await self._disconnect()
@@ -282,7 +282,7 @@ class AsyncWatcher(AsyncStreamLoop[LiveItem]):
 
     @property
     def cursors(self) -> dict[str, int]:
-        """How far the loop got in each topic: what another watcher takes as `topics` to go on behind the last item."""
+        """The cursor of each topic after the last item: another watcher accepts it as `topics` to continue there."""
         return dict(self._inbox.cursors)
 
 

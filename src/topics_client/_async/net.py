@@ -105,7 +105,7 @@ class Connection(asyncio.Protocol):
     # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not checked: those of uvloop are none of asyncio's classes.
+        # Not checked: uvloop's transports do not derive from asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
@@ -154,7 +154,7 @@ async def connect(host: str, port: int, timeout_s: float) -> Connection:
 
 
 class Slots:
-    """Room for so many at a time."""
+    """A semaphore for `count` holders."""
 
     def __init__(self, count: int) -> None:
         self._semaphore = asyncio.Semaphore(count)
@@ -191,7 +191,7 @@ class Flag:
 
 
 class Bell:
-    """Wakes the one who waits. A signal handler may ring it."""
+    """Wakes the waiter. A signal handler may call it."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -210,7 +210,7 @@ class Interruption:
         self._received = False
 
     def trigger(self) -> bool:
-        """Ends the block, and returns whether anybody was in it."""
+        """Ends the block, and returns whether it was running."""
         self._received = True
         if self._timeout is None:
             return False
@@ -264,7 +264,7 @@ def spawn(do: Callable[..., Coroutine[Any, Any, None]], *args: object) -> Task:
 
 
 async def join(task: Task | None) -> None:
-    """Waits for the end of a task, unless that is the one that waits."""
+    """Waits for the end of a task, unless it is the current one."""
     if task is not None and task is not asyncio.current_task():
         await asyncio.wait((task,))
 

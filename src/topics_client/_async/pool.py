@@ -101,7 +101,7 @@ class AsyncPool:
             self._idle.pop().close()
 
     def release(self, connection: Connection, is_good: bool) -> None:
-        """Takes a connection back; one that is not good any more is closed."""
+        """Returns a connection to the pool; an unusable one is closed."""
         made_for = self._busy.pop(connection, None)
         if is_good and made_for is self._route:
             self._idle.append(connection)
@@ -183,7 +183,7 @@ class AsyncPool:
     async def _dig(self, connection: Connection, tunnel: bytes) -> None:
         """Has a proxy open the way to the server."""
         await connection.write(tunnel, self._connect_timeout_s)
-        # As to HEAD: an answer to CONNECT has no body, and what comes behind it is the server's.
+        # As to HEAD: an answer to CONNECT has no body; the following bytes belong to the tunnel.
         parser = ResponseParser("HEAD")
         while not parser.done:
             parser.feed(await connection.read(self._timeout_s))

@@ -1,4 +1,4 @@
-"""A producer of a stream: it numbers what it appends, so that sending it again cannot append it twice."""
+"""Idempotent producer of a stream: it numbers its appends, so that a retry cannot append twice."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -17,8 +17,8 @@ _ID_BYTES = 12
 class AsyncProducer:
     """Appends to one stream, one request after the other. Made by the `producer` of a client.
 
-    When a request fails for good and nobody knows whether it was carried out, the next one begins a new epoch. After
-    that the old one cannot come in any more, and its number is not taken for that of something else.
+    If a request fails permanently with an unknown outcome, the next one begins a new epoch. The failed request is then
+    refused if it arrives late, and its number cannot be confused with another request's.
     """
 
     def __init__(self, client: "AsyncClient", name: str, id: str | None, epoch: int) -> None:
@@ -34,7 +34,7 @@ class AsyncProducer:
         self, entries: Entries, *, content_type: str | None = None, key: str | None = None,
         ts: datetime | str | None = None, close: bool = False,
     ) -> StreamAppended:  # fmt: skip
-        """Appends entries in this order, all or none, and once whatever becomes of the connection."""
+        """Appends entries in this order, atomically, and exactly once even if the connection breaks."""
         async with self._lock:
             request = append_stream(
                 self._name, entries, content_type=content_type, key=key, ts=ts, close=close, producer=self._mark

@@ -1,4 +1,4 @@
-"""Where the records of a time begin, and the last so many: cursors that `diff` and `follow` take."""
+"""Lookup of cursors for `diff` and `follow`: by time, or a number of records before the end."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -24,7 +24,7 @@ async def cursor_since(client: "AsyncClient", topic: str, since: datetime) -> in
 async def cursor_of_last(
     client: "AsyncClient", topic: str, count: int, matches: Matches | None, filter: str | None
 ) -> int:
-    """Behind which cursor there are so many records that match.
+    """Returns the cursor before the last `count` matching records.
 
     Deleted ones leave holes, and others do not match, so it may have to look further back.
     """
@@ -33,7 +33,7 @@ async def cursor_of_last(
         return state.head_seq
     reach = count
     while True:
-        # Not before the first record: what was lost there long ago is not what somebody asks about.
+        # Not before the first record: an old loss there is irrelevant to the caller.
         start = max(state.head_seq - reach, state.earliest_seq - 1)
         seqs = await _newest_seqs(client, topic, start, count, state.head_seq, matches, filter)
         if len(seqs) == count:

@@ -1,4 +1,4 @@
-"""A transaction as a block of code: what is appended in it is visible all at once, and once."""
+"""A transaction as a block of code: its appends become visible atomically and exactly once."""
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
@@ -60,7 +60,7 @@ class AsyncTransaction:
         create: bool | None = None,
         config: Config | None = None,
     ) -> None:
-        """Adds records in this order, behind those that were added to the topic before."""
+        """Adds records in this order, after earlier ones of the topic."""
         if not self._takes_more():
             return
         before = self._buffer.take(topic)
@@ -96,8 +96,8 @@ class AsyncTransaction:
             await self._client.abort_transaction(self.id, self.sequence, attempt=self._attempt)
 
     def _takes_more(self) -> bool:
-        """Whether what is added counts. Nothing does where the sequence was committed before; behind a commit or an
-        abort of this block there is a mistake, and dropping it in silence would be a loss."""
+        """Whether added records are staged. They are ignored if the sequence was committed before; after a commit or an
+        abort of this block they are an error, because dropping them silently would lose data."""
         if self._ended and not self.deduped:
             how = "aborted" if self.result is None else "committed"
             raise RuntimeError(f"the transaction {self.id!r} is {how} already: nothing can be added to it")

@@ -65,7 +65,7 @@ def _publish_soon(
 
 
 class AsyncSocket(AsyncIterator[LiveItem]):
-    """One connection to publish over, and a loop over what is followed. Use it in a `with` block, or close it."""
+    """One connection to publish over, and a loop over the followed topics. Use it in a `with` block, or close it."""
 
     def __init__(self, client: "AsyncClient", options: WsOptions) -> None:
         self._client = client
@@ -97,7 +97,7 @@ class AsyncSocket(AsyncIterator[LiveItem]):
         include_meta: bool | None = None,
         include_data: bool = True,
     ) -> None:
-        """Follows topics: what happens in them comes out of the loop over the socket. `topics` is as in `watch`."""
+        """Follows topics: the loop over the socket yields their items. `topics` is as in `watch`."""
         options = subscription_options(
             node=node, limit=limit, max_batch_bytes=max_batch_bytes, include_tags=include_tags,
             include_meta=include_meta, include_data=include_data,
@@ -105,7 +105,7 @@ class AsyncSocket(AsyncIterator[LiveItem]):
         await self._ask(lambda done: self._session.subscribe(topics, options, done))
 
     async def unsubscribe(self, *topics: str) -> None:
-        """Follows topics no longer. Nothing of them is handed out any more, also not what has arrived."""
+        """Stops following topics. Their received items are dropped as well."""
         await self._ask(lambda done: self._session.unsubscribe(topics, done))
 
     async def ping(self) -> None:
@@ -114,7 +114,7 @@ class AsyncSocket(AsyncIterator[LiveItem]):
 
     @property
     def cursors(self) -> dict[str, int]:
-        """How far the loop got in each topic: what another socket takes as `topics` to go on behind the last item."""
+        """The cursor of each topic after the last item: another socket accepts it as `topics` to continue there."""
         return dict(self._session.inbox.cursors)
 
     async def __anext__(self) -> LiveItem:
@@ -197,7 +197,7 @@ class AsyncSocket(AsyncIterator[LiveItem]):
     # The connection.
 
     async def _start(self) -> None:
-        """Connects for the first time, so that a refusal is told to the caller."""
+        """Connects for the first time, so that the caller gets a refusal."""
         backoff = Backoff(self._client.options.retry, self._client._session, "a WebSocket")
         self._connection = await self._connect(backoff)
         self._reader = spawn(self._read)
@@ -263,7 +263,7 @@ class AsyncSocket(AsyncIterator[LiveItem]):
         except ClientError as error:
             await self._fail(error)
             return None
-        # Held until everything is sent again. That is left to somebody else: the server may wait for us to read.
+        # Held until everything is sent again. Another task sends: the server may wait for us to read.
         await self._sending.acquire()
         async with self._changed:
             self._connection = connection

@@ -26,7 +26,7 @@ class AsyncWorker:
         self._state = WorkerState(plan, client._session.entropy)
         self._stopping = False
         self._room = Bell()
-        # Guards the state, and what is said of it: jobs end beside each other.
+        # Guards the state and the reports about it: jobs end concurrently.
         self._lock = Lock()
         self._sending_outcomes = False
 
@@ -43,11 +43,11 @@ class AsyncWorker:
         self._room.ring()
 
     async def run(self) -> None:
-        """Works until `stop` is called. Raises what makes going on pointless, such as `TopicNotFound`.
+        """Works until `stop` is called. Raises permanent errors, such as `TopicNotFound`.
 
-        However it ends, the jobs under way are finished first; only those of a task that is cancelled are cancelled
-        with it and given back at once. Of a worker in the main thread Ctrl-C is a `stop`, and a second one is raised.
-        A server that restarts, throttles or cannot be reached is waited for.
+        Running jobs are always finished first; only the cancellation of its task cancels them and returns them
+        immediately. In the main thread Ctrl-C calls `stop`, and a second one is raised. The worker waits for a server
+        that restarts, throttles or cannot be reached.
         """
         over = Flag()
         keeper = spawn(self._keep, over)
@@ -108,7 +108,7 @@ class AsyncWorker:
         error: BaseException | None = None
         try:
             if self._stopping:
-                # Claimed and not begun: somebody else can have it at once.
+                # Claimed and not started: it is released for other workers immediately.
                 raise RetryJob(0.0)
             await self._plan.handle(job)
         except Interrupted:

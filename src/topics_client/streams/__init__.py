@@ -1,1 +1,1 @@
-"""The streams of /v1: every call as a value, and what calls return. Nothing here touches the network."""
+"""The streams of /v1: every call as a value, and the answers. No function here uses the network."""

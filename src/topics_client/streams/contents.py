@@ -1,4 +1,4 @@
-"""Streams and what is in them: every call as a value, and what calls return."""
+"""Streams and their contents: every call as a value, and the answers."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -21,7 +21,7 @@ _AS_GIVEN = ("stream-key", "stream-seq", "producer-id")
 """Headers in which every character counts."""
 
 Entries = bytes | Iterable[object]
-"""Entries to append: bytes as they stand, or values that become JSON."""
+"""Entries to append: bytes unchanged, or values that are encoded as JSON."""
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     content_type: str
     next_offset: str
-    """Its end: reading from here gives only what is new."""
+    """Its end: reading from here returns only new entries."""
     closed: bool
     """Whether nothing more will come."""
     created: bool = False
@@ -64,7 +64,7 @@ class StreamPage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     gap: str | None = None
     """The range lost before the entries, such as `1-57; reason=cap`."""
     scan_limited: bool = False
-    """Whether a filtered read stopped because it had looked at enough for one answer. The next one goes on."""
+    """Whether a filtered read stopped at the limit of examined entries for one answer. The next one continues."""
 
     @cached_property
     def values(self) -> list[Any]:

@@ -77,7 +77,7 @@ class InferredSearch(msgspec.Struct, frozen=True, kw_only=True):
     search: dict[str, Any]
     """The argument of `update_schema`: `{"fields": {"status": "integer", ...}}`."""
     sampled: dict[str, int]
-    """How many `entries`, JSON `objects` and `bytes` were looked at."""
+    """The numbers of examined `entries`, JSON `objects` and `bytes`."""
     skipped: list[SkippedMember] = []
 
 

@@ -43,7 +43,7 @@ class StreamDetails(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about a stream."""
 
     etag: str
-    """Stands for this state of it: `get_stream_details` with it answers only what is new."""
+    """Identifies this state: `get_stream_details` with it returns only newer ones."""
     stream: StreamInfo
     profile: StreamProfile
     schema: StreamSchema
@@ -56,7 +56,7 @@ class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Which indexes a stream asks for, and how far they are. Searches need none of them to be right."""
 
     etag: str = ""
-    """Stands for this state of it: `get_index_status` with it answers only what is new."""
+    """Identifies this state: `get_index_status` with it returns only newer ones."""
     stream: str
     profile: str
     segments: dict[str, int]

@@ -29,15 +29,15 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """`complete`, or `published` where something is missing."""
     stream_head_offset: str = ""
     visible_through_offset: str = ""
-    """Everything up to here was looked at."""
+    """All entries up to here were examined."""
     possible_missing_events_upper_bound: int = 0
-    """How many entries were not looked at, never fewer than there are."""
+    """The number of entries that were not examined; never too low."""
     oldest_omitted_append_at: str | None = None
     scanned_tail_docs: int = 0
 
 
 class Highlight(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a text around the first words of the query that stand in it."""
+    """A piece of a text around its first words that match the query."""
 
     text: str
     spans: list[tuple[int, int]]
@@ -54,7 +54,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     sort: list[Any] = []
     """The values of the sort keys."""
     fields: dict[str, Any] = {}
-    """The declared fields, as they stand in the entry."""
+    """The declared fields, as in the entry."""
     highlights: dict[str, list[Highlight]] = {}
     """By text field, where they were asked for."""
     payload: msgspec.Raw = msgspec.field(name="source", default=msgspec.Raw(b"null"))
@@ -133,7 +133,7 @@ class TopicHit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     sort: list[Any] = []
     """The values of the sort keys."""
     fields: dict[str, Any] = {}
-    """The declared fields, as they stand in the record."""
+    """The declared fields, as in the record."""
     highlights: dict[str, list[Highlight]] = {}
     """By text field, where they were asked for."""
     payload: msgspec.Raw = msgspec.field(name="data", default=msgspec.Raw(b"null"))

@@ -1,4 +1,4 @@
-"""Subscriptions: who is woken when streams have something new, and the work that a wake is."""
+"""Subscriptions: notifications about new entries of streams, and the leases on that work."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ class WakeStream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wake(msgspec.Struct, frozen=True, kw_only=True):
-    """A lease on what is new in the streams of a subscription."""
+    """A lease on the new entries of a subscription's streams."""
 
     wake_id: str
     generation: int
@@ -57,7 +57,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     generation: int
     status: str
-    """`idle`, or `claimed` while somebody has the lease."""
+    """`idle`, or `claimed` while the lease is held."""
 
 
 def put_subscription(

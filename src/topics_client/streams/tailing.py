@@ -27,7 +27,7 @@ class _Control(msgspec.Struct, rename="camel"):
 
 
 class StreamTail:
-    """The state of a tail; those of both clients drive it."""
+    """The state of a tail, used by both clients."""
 
     def __init__(
         self, name: str, offset: str, key: str | None, filter: str | None, live: str | None, deadline_s: float

@@ -16,7 +16,7 @@ Encoding = Literal["string", "int64", "bool", "datetime", "bytes"]
 
 NOW = "now"
 _WAIT_MS = 30_000
-"""How long the server holds a wait back, and lets things settle, unless told."""
+"""The default durations of a wait and of its settling on the server."""
 
 
 class TouchTemplate(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class TouchTemplate(msgspec.Struct, frozen=True):
 
 
 class Activated(msgspec.Struct, frozen=True, kw_only=True):
-    """Templates that changes are looked at for from now on, and those that a limit of the profile denied."""
+    """Templates that are matched from now on, and templates refused by a limit of the profile."""
 
     active: list[str]
     """Their ids."""
@@ -87,17 +87,17 @@ class Touched(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TouchState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where the touches of a stream stand."""
+    """The position of a stream's touches."""
 
     cursor: str
     epoch: str
     generation: int
     settled: bool
-    """Whether everything that is in the stream was told."""
+    """Whether all entries of the stream were processed."""
     active_templates: int
     active_waiters: int
     lag_source_offsets: int
-    """How many entries wait to be looked at."""
+    """The number of entries that wait to be processed."""
 
 
 def get_touch_state(name: str, *, settle: bool = False, timeout_ms: int | None = None) -> Request[TouchState]:

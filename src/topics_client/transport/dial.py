@@ -12,7 +12,7 @@ from topics_client.retry import response_error
 from topics_client.session import Session
 from topics_client.transport.http1 import Response
 
-# The longest frame is a batch of records with a little around it; servers cut batches at 8 MiB unless told otherwise.
+# The longest frame is a batch of records with a little around it; servers limit batches to 8 MiB by default.
 _FRAME_BYTES_MAX = 64 * 1024 * 1024
 _CLOSE_TIMEOUT_S = 2.0
 

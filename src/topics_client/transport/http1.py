@@ -1,7 +1,7 @@
-"""HTTP/1.1 as bytes: the head of a request, and an answer out of what a connection brings. Nothing here waits.
+"""HTTP/1.1 as bytes: the head of a request, and the parsing of an answer. No function here waits.
 
-llhttp reads the answers, which is twice as fast as a parser in Python and strict about lengths. Around it stand the few
-things that only the one who asked can know: that HEAD has no body, and that nothing may come behind an answer.
+llhttp reads the answers, which is twice as fast as a parser in Python and strict about lengths. This module adds the
+rules that depend on the request: HEAD has no body, and no bytes may follow an answer.
 """
 
 import zlib
@@ -51,7 +51,7 @@ class Response:
 
 
 def header_lines(headers: Mapping[str, str]) -> bytes:
-    """Headers as they are sent. Raises `Unsendable` for one that could not be read back as itself."""
+    """Encodes headers. Raises `Unsendable` for a header that would not be parsed back unchanged."""
     lines = []
     for name, value in headers.items():
         if not name or not _TOKEN.issuperset(name):
@@ -95,7 +95,7 @@ class ResponseParser:
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
-        """Takes what the connection brought; nothing at all is its end."""
+        """Feeds received bytes; empty bytes are the end of the connection."""
         if not data:
             self._end()
             return
@@ -134,7 +134,7 @@ class ResponseParser:
 
     def on_message_begin(self) -> None:
         if self.done:
-            # Nobody asked for more: the next answer on this connection would not be ours.
+            # Unrequested bytes: the next answer on this connection would belong to another request.
             self.keep_alive = False
 
     def on_status(self, reason: bytes) -> None:

@@ -35,7 +35,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Connection(asyncio.Protocol):
-    """The protocol of one connection, for asyncio and uvloop alike."""
+    """The protocol of one connection, for asyncio and uvloop."""
 
     __slots__ = (
         "_discarded_bytes", "_eof", "_framer", "_input_over", "_lingering", "_modest_from", "_must_linger", "_pipeline",

@@ -40,8 +40,7 @@ class Owner(Protocol):
         ...
 
     def after_answer(self) -> None:
-        """An answer is sent by somebody who does anything else: what it made room for starts in the next turn of the
-        loop."""
+        """Called after an answer from other code: the next requests start in the next turn of the loop."""
         ...
 
     def finish(self) -> None:
@@ -87,7 +86,7 @@ class Pipeline:
         self.corked = False
         # Whether the client has left so much unread that the transport asked for no more.
         self.write_paused = False
-        # Whether a request is looked at bit by bit: those behind it wait until it is decided.
+        # Whether a request is decided in steps: later requests wait until then.
         self.occupied = False
 
         self.exchanges: deque[Exchange] = deque()
@@ -95,7 +94,7 @@ class Pipeline:
         self.waiting: deque[Exchange] = deque()
         # The last one, while its body is on the way.
         self.receiving: Exchange | None = None
-        # The one that asks for another protocol. It is always the last: what follows may be no HTTP.
+        # The upgrade request. It is always the last: the following bytes may not be HTTP.
         self.upgrading: Exchange | None = None
 
     def enter(self, head: RequestHead) -> Exchange:
@@ -191,8 +190,8 @@ class Pipeline:
         self._owner.after_answer()
 
     def _is_followed(self, exchange: Exchange) -> bool:
-        """Whether an answer whose turn it is waits for those behind it, which mostly come with it: requests that were
-        sent together are answered together. Requests that do not arrive in this turn of the loop are not waited for."""
+        """Returns whether the next answer waits for later ones, so that requests that were sent together are answered
+        together. It does not wait for requests that arrive after this turn of the loop."""
         exchanges = self.exchanges
         if self.corked or len(exchanges) < 2 or exchanges[0] is not exchange or len(self._pieces) > _PIECES_MAX:
             return False
@@ -206,7 +205,7 @@ class Pipeline:
 
     def _go_on(self) -> None:
         self._going_on = False
-        # Otherwise the last answer has sent what waited for it.
+        # Otherwise the last answer has sent the waiting ones.
         if self._pieces and not self._released:
             self._owner.go_on()
 
@@ -223,7 +222,7 @@ class Pipeline:
             self.recount()
 
     def _let_go(self, exchange: Exchange) -> None:
-        """An answer that waited for those before it goes out, or nowhere."""
+        """Sends or drops an answer that waited for earlier ones."""
         self._held_bytes -= exchange.held_bytes
         exchange.held_bytes = 0
         self._server_state.recount_soon(self)
@@ -236,7 +235,7 @@ class Pipeline:
         return self._server_state.output_backpressure.room(account)
 
     def recount(self) -> None:
-        """Counts what is unread."""
+        """Updates the count of unread bytes."""
         if self._released:
             return
         unread = self._transport.get_write_buffer_size() + self._held_bytes
@@ -312,7 +311,7 @@ class Pipeline:
             exchange.expects_continue = True
 
     def flush(self) -> bool:
-        """Sends what is gathered. Returns whether there was anything."""
+        """Sends gathered output. Returns whether there was any."""
         pieces = self._pieces
         if not pieces:
             return False
@@ -344,8 +343,8 @@ class Pipeline:
         return bool(self.exchanges) and self.exchanges[0].stream is not None
 
     def drop_unread(self) -> None:
-        """The client sends no more: gives up what will not be complete, and those who rather give up than answer a
-        client that may be gone, with all after them. The last of the others ends the connection."""
+        """Handles the end of the client's input: drops incomplete requests, and exchanges that treat the client as
+        gone, with all after them. The last remaining answer ends the connection."""
         if self.receiving is not None:
             self.lose_from(len(self.exchanges) - 1)
         for index, exchange in enumerate(self.exchanges):
@@ -357,7 +356,7 @@ class Pipeline:
             last.keep = last.plain = False
 
     def lose_from(self, index: int) -> None:
-        """Gives up the exchanges from `index` on: nobody will read their answers."""
+        """Drops the exchanges from `index` on: their answers will not be read."""
         if len(self.exchanges) <= index:
             return
         every = list(self.exchanges)
@@ -416,7 +415,7 @@ class Pipeline:
 
 
 def address_of(peername: object) -> str:
-    """host:port of the client; a socket without one, such as a local one, gives what it has."""
+    """host:port of the client; for a socket without one, such as a local one, its own description."""
     match peername:
         case (str(host), int(port), *_):
             return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

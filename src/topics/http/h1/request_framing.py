@@ -1,9 +1,9 @@
 """Request framing without the parser, and the request-head cache of a connection.
 
 `HeadCache` knows the heads that a connection has sent, so that a request with the same head needs no parser.
-`RequestFramer` adds where requests begin and end in the bytes of the connection: a head can be cached only if it is
-certain which bytes it is, and a cached one can be used only where the parser stands between two requests. So it counts
-the bytes that came since the parser last stood there, and how many of them belong to requests whose heads were read.
+`RequestFramer` adds where requests begin and end in the bytes of the connection: a head can be cached only if its bytes
+are known exactly, and a cached one can be used only while the parser is between two requests. So it counts the bytes
+since that state, and how many of them belong to requests whose heads were read.
 """
 
 from copy import copy
@@ -26,19 +26,18 @@ from topics.http.messages import UNREAD_HEAD, Headers, RequestHead
 # request. Several requests in one piece, such as a worker's acknowledgement and its next append, are cut apart by their
 # lengths.
 #
-# The cache keeps facts, not decisions. That the application admitted a head is kept together with the object that stood
-# for everything it decided by (`Application.admission`): once that is another one, because the server stops for
-# instance, the application is asked again. A head that may not have a body of the largest size that is cached here goes
-# to the parser each time.
+# The cache keeps facts, not decisions. An admission of a head is cached together with the object that represented its
+# inputs (`Application.admission`): once that object is replaced, for example because the server stops, the application
+# checks again. A head that may not have a body of the largest size that is cached here goes to the parser each time.
 #
-# Each connection has its own cache. So nobody can find out by trying whether the head of another client, with its key,
-# is cached; and a connection that sends ever new heads soon bypasses the cache, and costs bounded memory.
+# Each connection has its own cache. So a client cannot probe whether the head of another client, with its key, is
+# cached; and a connection with ever new heads soon bypasses the cache, and costs bounded memory.
 
 HEAD_END = b"\r\n\r\n"
 
 _KNOWN_MAX = 8
 _FRUITLESS_MAX = 64
-"""So many heads in a row that did not come again, and the connection is one that never repeats itself."""
+"""The number of consecutive unrepeated heads after which a connection bypasses the cache."""
 _HEAD_BYTES_MAX = 2048
 # A larger body hardly ever comes in one piece, and its memory is to be counted (`http.request_body`).
 _BODY_BYTES_MAX = 128 * 1024
@@ -66,7 +65,7 @@ class Known:
 
 
 class HeadCache:
-    """The heads that one connection has sent, and the one that came last."""
+    """The heads that one connection has sent, and the last one."""
 
     __slots__ = (
         "_body_bytes_max", "_fruitless", "_known", "_last", "_last_cut", "_last_length", "_rest_bytes_max", "admission",
@@ -91,7 +90,7 @@ class HeadCache:
         self.lead = b""
         """Everything before the body of the last request that was found."""
         self.nbytes = -1
-        """How long that request was in all. One of the same length that begins alike needs no `find`."""
+        """The total length of that request. One of the same length with the same beginning needs no `find`."""
 
     def find(self, data: bytes, nbytes: int) -> bytes:
         """The body, if this is a whole request with a known head, which is the last one then; otherwise the data."""

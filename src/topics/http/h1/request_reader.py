@@ -48,7 +48,7 @@ class Http2Preface(Exception):
 
 
 class InputOver(Exception):
-    """Raised by a sink to stop the parser at once: whatever else the client sends is not a request."""
+    """Raised by a sink to stop the parser immediately: further input is not a request."""
 
 
 class RequestSink(Protocol):
@@ -201,7 +201,7 @@ class RequestReader:
         self.progress += self._limits.body_step_bytes
         self.in_body = False
         if self._headers.first:
-            # Trailers. Nobody asked for them, and they must not become headers of the next request.
+            # Trailers are ignored, and must not become headers of the next request.
             self._headers = Headers({}, [])
         if self._dropping or self._replay is not None:
             self._dropping = False
@@ -257,9 +257,9 @@ class RequestReader:
     def _after_upgrade(self, rest: bytes) -> None:
         """Starts over with what follows a request that asked for another protocol.
 
-        The parser takes every byte after such a head for the other protocol's. That is right for a head without a
-        body. With a body (Java's client asks for h2c with every first POST) the wish is ignored, as a server may: the
-        head is read once more without it.
+        The parser takes every byte after such a head for the other protocol's. That is right for a head without a body.
+        With a body (Java's client requests h2c with every first POST) the upgrade is ignored, as a server may: the head
+        is parsed again without it.
         """
         replay, self._replay = self._replay, None
         self._parser = httptools.HttpRequestParser(self)

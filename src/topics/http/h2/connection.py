@@ -75,7 +75,7 @@ class Http2Connection(asyncio.Protocol):
         self._tight = False
         # Whether the client opens no more streams.
         self._leaving = False
-        # Whether everything is said, and what still comes is dropped.
+        # Whether all output is sent and further input is dropped.
         self._ending = False
         self._closing: asyncio.TimerHandle | None = None
         self._discarded_bytes = 0
@@ -141,14 +141,14 @@ class Http2Connection(asyncio.Protocol):
     # Turns.
 
     def _serve(self) -> None:
-        """Does what can be done, for a slice of time. The rest is left to the scheduler."""
+        """Runs possible work for a slice of time. The rest is left to the scheduler."""
         if self._serve_slice():
             self._enqueue()
         else:
             self._throttle()
 
     def _serve_slice(self) -> bool:
-        """Does what can be done, for a slice of time; whether anything is left then."""
+        """Runs possible work for a slice of time; returns whether any is left."""
         monotonic = self._server_state.monotonic
         self._running = True
         end = monotonic() + SLICE_S
@@ -205,7 +205,7 @@ class Http2Connection(asyncio.Protocol):
             _logger.debug("HTTP/2 connection closed", extra={"peer": self.peer, "error": str(fault)})
             self._fail(fault.code)
         except ProtocolError:
-            # The library has put into words what is wrong.
+            # The library's message describes the error.
             self._fail(None)
         except Exception:
             _logger.exception("HTTP/2 frame parsing failed")
@@ -236,7 +236,7 @@ class Http2Connection(asyncio.Protocol):
             self._serve()
 
     def _flush(self) -> None:
-        """Sends what is gathered."""
+        """Sends gathered output."""
         self._buffered_bytes = 0
         data = self._session.data_to_send()
         if not data or self._transport is None:
@@ -297,7 +297,7 @@ class Http2Connection(asyncio.Protocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size() + self.held_bytes
 
     def recount(self) -> None:
-        """Counts what the system has not taken. Output held back by streams is counted by the streams."""
+        """Counts the bytes that the system has not accepted. Streams count the output that they hold back."""
         transport, backpressure = self._transport, self._server_state.output_backpressure
         if transport is None:
             return
@@ -333,7 +333,7 @@ class Http2Connection(asyncio.Protocol):
         return Phase.IDLE, count, limits.keep_alive_s if count else limits.head_timeout_s
 
     def expect_end(self) -> None:
-        """The server stops. The client learns it at once; what it has asked by then is answered or refused."""
+        """Announces the server's stop to the client; its earlier requests are answered or refused."""
         self._say_goodbye(LAST_STREAM, ErrorCodes.NO_ERROR)
 
     def close(self) -> None:
@@ -360,15 +360,15 @@ class Http2Connection(asyncio.Protocol):
             self.close()
 
     def _fail(self, code: ErrorCodes | None) -> None:
-        """The client has broken the rules. It is told, and everything it waits for ends."""
+        """Ends the connection after a protocol error of the client, with GOAWAY."""
         if self._transport is None or self._ending:
             return
         self._server_state.counters.refused += 1
         self._end(code)
 
     def _end(self, code: ErrorCodes | None) -> None:
-        """Sends GOAWAY, and reads on for a while: a plain close would answer what still comes, and be it only that the
-        client has read something, with a reset, which can take our words along."""
+        """Sends GOAWAY and keeps reading for a while: a plain close would answer further input, even an
+        acknowledgement, with a reset, which can destroy our last frames."""
         transport = self._transport
         assert transport is not None
         if code is None:

@@ -98,7 +98,7 @@ class Outbox:
         self._aside.clear()
 
     def step(self) -> int:
-        """Sends the next frame; how many bytes it has with its head, 0 when nobody can send."""
+        """Sends the next frame; returns its bytes with its head, 0 if no frame can be sent."""
         session = self._session
         while self._ready:
             stream = next(iter(self._ready))
@@ -275,7 +275,7 @@ class Http2Stream:
         self.body: Body | None = None
         # Whether the client has not ended the request.
         self.receiving = True
-        # Whether what still comes of it is dropped, as it is refused.
+        # Whether the rest of the request is dropped because it was refused.
         self.dropping = False
         # How long it was said to be, and how much of it came.
         self.body_bytes = self.received_bytes = 0
@@ -400,7 +400,7 @@ class Http2Stream:
 
     @property
     def is_sent(self) -> bool:
-        """Whether the whole answer is on its way."""
+        """Returns whether the whole answer has been sent."""
         return self.out.ended and not self.out.nbytes
 
     def sent(self, nbytes: int) -> None:
@@ -419,7 +419,7 @@ class Http2Stream:
             self.exchange.stream.drained()
 
     def lose(self) -> None:
-        """Nobody will read the answer, or send the rest of the request. May be called more than once."""
+        """Releases the stream: the answer will not be read. May be called more than once."""
         self.lost = True
         self.drop_body()
         self._owner.held_bytes -= self.out.nbytes

@@ -10,7 +10,7 @@ The library's protocol reads frames and knows the closing handshake. This module
   reported to the receiver, and the connection continues.
 - Output goes straight to the transport, as frames that are encoded once for all clients.
 - A peer that closes is answered after the receiver has finished what the peer sent before it.
-- There are no timers. The sweep of the HTTP server asks every connection what it waits for, and since when:
+- There are no timers. The sweep of the HTTP server checks the state of every connection and its age:
 
 | the connection | timeout | then |
 |---|---|---|
@@ -85,7 +85,7 @@ class Receiver(Protocol):
         ...
 
     def on_disconnect(self) -> None:
-        """The connection is over, called once whatever ended it. Nothing can be sent any more."""
+        """Called once after the end of the connection for any reason. No more output is possible."""
         ...
 
 
@@ -95,7 +95,8 @@ class Stage(enum.Enum):
     FINISHING = enum.auto()
     # We closed, and wait for the close frame of the peer.
     CLOSING = enum.auto()
-    # Both said it, or nobody needs to. We wait for the end of the connection, lest a reset takes our last words.
+    # Both sides have closed, or need not. The server waits for the end of the connection, so that a reset does not
+    # destroy its last frames.
     ENDING = enum.auto()
     GONE = enum.auto()
 
@@ -198,7 +199,7 @@ class WebSocket(asyncio.Protocol):
         return self._server_state.output_backpressure.room(self._account)
 
     def recount(self) -> None:
-        """Counts what is unread."""
+        """Updates the count of unread bytes."""
         if self._stage is Stage.GONE:
             return
         unread = self.buffered_bytes
@@ -223,7 +224,7 @@ class WebSocket(asyncio.Protocol):
                 self._server_state.call_soon(self._read_on)
 
     def run(self, task: Task) -> None:
-        """Runs long work of the receiver in turns with everyone else, and with the messages of this connection."""
+        """Runs long work of the receiver under fair scheduling, in turns with the messages of this connection."""
         self._server_state.scheduler.run(task, self)
 
     def finish(self) -> None:
@@ -232,7 +233,7 @@ class WebSocket(asyncio.Protocol):
             self._complete()
 
     def close(self, code: int = CloseCode.GOING_AWAY, reason: str = "the server is shutting down") -> None:
-        """Begins to close. Earlier output is still sent; what the peer still sends is dropped."""
+        """Begins to close. Earlier output is still sent; further input of the peer is dropped."""
         if self._stage is Stage.FINISHING or (self._stage is Stage.OPEN and self._protocol.state is not State.OPEN):
             # The peer was first, or broke a rule: its reason counts.
             self._complete()
@@ -331,7 +332,7 @@ class WebSocket(asyncio.Protocol):
     # Reading.
 
     def _read_on(self) -> None:
-        """Gives out what can be given out now, for a slice of time; the scheduler does the rest."""
+        """Delivers received messages for a slice of time; the scheduler does the rest."""
         if self._corked or self._queued or not hasattr(self, "_receiver"):
             return
         if self._server_state.monotonic() < self._modest_from or self._serve_slice():
