@@ -1,9 +1,9 @@
-"""The application behind the HTTP server: finds the route, knows who asks, and turns every refusal into one shape.
+"""The application behind the HTTP server: finds the route, authenticates the client, and formats every refusal.
 
-One request on its way through a handler: what it asks, who asks, and how it is answered.
+One request in a handler: its parameters, its key, and its reply.
 
-A handler gets a `Call`, raises `TopicsError` to refuse, and replies exactly once, at once or later. The `performance`
-block is put behind whatever JSON object a handler gives.
+A handler gets a `Call`, raises `TopicsError` to refuse, and replies exactly once, immediately or later. The
+`performance` block is appended to the handler's JSON object.
 """
 
 import logging
@@ -67,7 +67,7 @@ def refuse(exchange: Exchange, error: TopicsError, now_s: float) -> None:
 
 class Waiting(Protocol):
     def end(self) -> None:
-        """Answers now with what there is."""
+        """Answers immediately with the current result."""
         ...
 
 
@@ -86,9 +86,9 @@ class Call(msgspec.Struct, eq=False):
     browsers: BrowserRules | None = None
     """Knows the names of the server, where it has any."""
     audited: Callable[[int, bool], None] | None = None
-    """Told the status of the answer, where calls are noted."""
+    """Called with the status of the answer, if calls are audited."""
     overrides: bool = False
-    """Whether the call discards what others rely on, such as a consumer's cursor, so that the audit log has it."""
+    """Whether the call discards shared state, such as a consumer's cursor, so that the audit log records it."""
     on_done: Callable[[], None] | None = None
     """Stops counting this request, answered or not."""
     _on_disconnect: Callable[[], None] | None = None
@@ -116,7 +116,7 @@ class Call(msgspec.Struct, eq=False):
             raise NotFoundError(f"there is nothing at {quoted(self.exchange.head.path)}") from error
 
     def room(self, requested: int) -> int:
-        """How many bytes of what is wanted the answer may have."""
+        """The maximum size of the answer in bytes, given the requested one."""
         return min(requested, self.exchange.room(self.key.output_account))
 
     def flag(self, name: str, default: bool) -> bool:
@@ -220,12 +220,12 @@ class Operation(NamedTuple):
     answers: dict[int, type | str]
     """By status: the type of the JSON answer, or the content type of another one."""
     errors: tuple[str, ...] = ()
-    """Codes of the refusals that belong to this route; those every route has are added."""
+    """Error codes of this route; the common ones are added."""
     body: type | None = None
     body_required: bool = False
     query: tuple[Parameter, ...] = ()
     any_name: bool = False
-    """Whether the name in the path may be one that only streams can have."""
+    """Whether the name in the path may be reserved for streams."""
 
 
 _log = logging.getLogger(__name__)
@@ -240,8 +240,8 @@ _CODE_BY_STATUS = {
 SECURE = (
     ("x-content-type-options", "nosniff"), ("access-control-allow-origin", "*"), ("cache-control", "no-store"),
 )  # fmt: skip
-"""On every refusal that is given before a handler has its turn: browsers shall neither guess its type nor hide it, and
-caches, which may keep some refusals unless told otherwise, shall not."""
+"""Headers of every refusal before a handler: browsers must neither guess its type nor hide it, and caches must not
+store it."""
 
 Handler = Callable[[Call], None]
 OpsHandler = Callable[[Exchange], None]
@@ -253,8 +253,8 @@ class Route(NamedTuple):
 
     method: str
     path: str
-    """With the name's own name in braces where the name stands: `{topic}`, `{wid}`, `{router}`, `{transaction}`. A part
-    of a topic may have a second one, `/v0/topics/{topic}/consumers/{consumer}`, which `Call.part` gives."""
+    """Names are in braces: `{topic}`, `{wid}`, `{router}`, `{transaction}`. A part of a topic may have a second one,
+    `/v0/topics/{topic}/consumers/{consumer}`, which `Call.part` gives."""
     handler: Handler | OpsHandler
     scopes: Scope = Scope(0)
     takes_body: bool = False
@@ -262,7 +262,7 @@ class Route(NamedTuple):
     open: bool = False
     """Answers without a key."""
     guards_itself: bool = False
-    """The handler finds out who asks: who may come in depends on more than the path and the header."""
+    """The handler authenticates: access depends on more than the path and the header."""
     query_token: bool = False
     """Takes the key from `?token=` as well, for browsers: their event streams cannot send headers."""
     query_short_token: bool = False
@@ -548,14 +548,14 @@ class Api:
         return Refusal(error.status, body, "application/json", SECURE)
 
     def drain(self) -> None:
-        """Lets nothing new in and ends what only waits."""
+        """Refuses new requests and ends waiting ones."""
         self.draining = True
         self._decide_anew()
         for waiting in list(self.waits):
             waiting.end()
 
     def let_go(self, keys: Iterable[Key]) -> None:
-        """Ends what is open with keys that are gone."""
+        """Ends the connections of removed keys."""
         gone = set(keys)
         for waiting in list(self.waits):
             if getattr(waiting, "key", None) in gone:

@@ -76,7 +76,7 @@ class Key:
         self.revoked = False
 
     def revoke(self) -> None:
-        """The key counts no longer, also for what was opened with it."""
+        """Revokes the key, including for connections opened with it."""
         self.revoked = True
         self._bits = 0
 
@@ -96,7 +96,7 @@ class Key:
 
 
 ANYONE = Key(-1, b"", ALL_SCOPES, ())
-"""Everybody, while no keys are set."""
+"""The identity of every client while no keys are set."""
 
 
 class KeyRing:
@@ -106,9 +106,9 @@ class KeyRing:
         """`required` asks for a key also while there are none, as of a key file that is still empty."""
         self._keys = tuple(keys)
         self.is_open = not self._keys and not required
-        """Whether everybody comes in."""
+        """Whether authentication is off."""
         self.version: object = object()
-        """Another one each time the keys change: what was decided with an earlier one is to be decided again."""
+        """Replaced each time the keys change: decisions made with an earlier object must be repeated."""
         self.changed: Event[[]] = Event()
         """The keys are others than before."""
         self.tokens: Tokens | None = None
@@ -177,7 +177,7 @@ class KeyRing:
 
 
 class Tokens:
-    """Short-lived tokens that stand for a key where only a URL can be given, as in a browser's event streams.
+    """Short-lived tokens that replace a key if only a URL can be given, as in a browser's event streams.
 
     A token has its key and its end, with a mark that only this process can make, so tokens are not stored. Another
     process does not accept it: after a restart a page asks for a new one.
@@ -202,8 +202,7 @@ class Tokens:
         return text.startswith(_TOKEN)
 
     def find(self, token: str, keys: KeyRing) -> Key:
-        """The key that a token stands for. Raises UnauthorizedError for one that is over, forged, or of a key that is
-        gone."""
+        """The key of a token. Raises UnauthorizedError for an expired or forged token, or one of a removed key."""
         try:
             raw = urlsafe_b64decode(token[len(_TOKEN) :])
         except ValueError:

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def run_task(call: Call, task: Task, refuse: Callable[[TopicsError], None]) -> None:
-    """Runs a long task on a request, in turns with everyone else."""
+    """Runs a long task on a request under fair scheduling."""
     call.exchange.run(_answering(call, task, refuse))
 
 
@@ -63,8 +63,8 @@ def read_array(
 def read_records(
     large: LargeBody, what: str, limits: Limits, decode: Callable[[bytes], list[Record]]
 ) -> Generator[None, None, tuple[bytes, list[Record]]]:
-    """Reads the `records` of a large body. Gives the rest of the body, with one record that stands for all of them, and
-    the records. Raises InvalidRequestError."""
+    """Reads the `records` of a large body. Returns the rest of the body, with one placeholder record, and the records.
+    Raises InvalidRequestError."""
     view = large.view
     start = find_array(view, b"records")
     if not start:

@@ -44,7 +44,7 @@ class BrowserRules:
     def __init__(
         self, *, keyless: bool = False, any_host: bool = False, hosts: str | None = None, origins: str | None = None
     ) -> None:
-        """`hosts` and `origins` are lists as they stand in the settings. Raises `BadOriginError`.
+        """`hosts` and `origins` are lists as in the settings. Raises `BadOriginError`.
 
         `any_host` is for a server without keys that is meant to be reached by others: its names are not known here.
         """
@@ -53,10 +53,10 @@ class BrowserRules:
         self._origins = frozenset(map(_checked_origin, _listed(origins)))
         self._any_host = _ALL in self._hosts or (any_host and not self._hosts)
         self._known_hosts: set[bytes] = set()
-        """Headers that were found to name this machine; few, as anything can stand there."""
+        """Cached Host headers that name this machine; bounded, because clients choose them."""
 
     def admit(self, head: RequestHead) -> None:
-        """Raises ForbiddenError for a request that no page may send, and notes in the head who may read the answer."""
+        """Raises ForbiddenError for a disallowed origin, and records in the head which origin may read the answer."""
         first = head.headers.first
         origin = head.headers.get("origin")
         if origin is not None:

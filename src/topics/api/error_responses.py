@@ -1,6 +1,6 @@
 """Errors as HTTP answers: the one place where a code gets its status.
 
-Refusals that only HTTP knows (who you are, where you went, how you asked) are defined here; all others come from
+Refusals specific to HTTP (authentication, path, method, format) are defined here; all others come from
 `topics.model.errors`.
 """
 
@@ -239,7 +239,7 @@ _OWN_WORDS = frozenset(("append_timeout",))
 
 
 def refusal_of(error: TopicsError, path: str, spent_ms: float | None = None) -> tuple[int, bytes]:
-    """Status and body of a refusal; `path` is what was asked for, empty where nobody knows."""
+    """Status and body of a refusal; `path` is that of the request, empty if unknown."""
     if not _speaks_v1(path):
         return status_of(error), render_error(error, spent_ms)
     status = _V1_STATUS.get(error.code) or status_of(error)
@@ -257,6 +257,6 @@ def _speaks_v1(path: str) -> bool:
 
 def _render_v1(status: int, code: str, message: str, detail: dict[str, object]) -> bytes:
     word = code if code in _OWN_WORDS else V1_CODE_BY_STATUS.get(status, code)
-    # An error that has its own reason is told apart by it already.
+    # An error with its own reason is already distinguished by it.
     reported = detail if word == code or "reason" in detail else {**detail, "reason": code}
     return _encode(ErrorAnswer(error=ErrorBody(code=word, message=message, detail=reported or None)))

@@ -26,7 +26,7 @@ from topics.system.fair_scheduler import Task
 from topics.system.process import ProcessNumbers
 from topics_protocol.v0 import PipelineAnswer, PipelineProduct
 
-# The most asked for of the metrics, under short names: what a script wants of `/v0/metrics` as JSON.
+# The most important metrics under short names: `/v0/metrics` as JSON, for scripts.
 
 
 class ServerState(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +139,7 @@ def _label(name: str, value: str) -> str:
 
 
 def are_truncated(engine: Engine, prefixes: tuple[str, ...] = ()) -> bool:
-    """Whether there are more topics, or consumers, than get series, of those that a key with these prefixes may see."""
+    """Returns whether more topics or consumers than the series limit are visible to a key with these prefixes."""
     if engine.consumers.count > TOPIC_SERIES_MAX and len(_consumers(engine, prefixes, TOPIC_SERIES_MAX + 1)) > (
         TOPIC_SERIES_MAX
     ):
@@ -217,7 +217,7 @@ class Snapshot(Collector):
         pipeline: PipelineAnswer | None = None,
         prefixes: tuple[str, ...] = (),
     ) -> None:
-        """`prefixes` are those of the key that asks: it is told of no other topics."""
+        """`prefixes` are those of the requesting key, which sees no other topics."""
         self._state = state
         self._engine = engine
         self._http = http
@@ -424,7 +424,7 @@ def _pipeline_metrics(pipeline: PipelineAnswer) -> Iterator[Metric]:
 
 
 def _product_metrics(products: Sequence[PipelineProduct]) -> Iterator[Metric]:
-    """The archive, the families and whatever else the pipeline makes, each by itself."""
+    """The archive, the families and the other products of the pipeline, each separately."""
     gauges = {
         "lag_segments": "Sealed segments not processed for a product: archive or families (index files).",
         "lag_records": "Records of the unprocessed segments.",

@@ -1,7 +1,7 @@
 """The OpenAPI 3.1 document of both protocols, and a page of it that needs no network.
 
-`write_operation` is the only writer of operations. Specs of /v0 are made from the route table and its message types,
-those of /v1 in `topics.api.v1.openapi`.
+`write_operation` is the only writer of operations. Specs of /v0 are generated from the route table and its message
+types; `topics.api.v1.openapi` generates those of /v1.
 """
 
 import html

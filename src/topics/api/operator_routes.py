@@ -34,10 +34,9 @@ from topics.system.process import process_numbers
 from topics_protocol import __version__
 from topics_protocol.v0 import HealthAnswer, KeyAnswer, MetricsHistory, PipelineAnswer, ReadyAnswer, SelfAnswer
 
-# Pages for people: where they are, and who is sent there.
+# Console pages: their paths and redirects.
 #
-# The contents of the pages are not known here. They are files for everybody, without a key and also while the log is
-# replayed: who looks at them is told by the API what there is.
+# The pages are static files, served without a key and also during replay: they get all data from the API.
 
 CONSOLE = "/console"
 REFERENCE = "/docs"
@@ -84,7 +83,7 @@ class Pages:
 
 
 def front_door(exchange: Exchange) -> None:
-    """Sends people to the console. A program that asks for nothing in particular is told that there is nothing."""
+    """Redirects browsers to the console. Other clients get 404."""
     if "text/html" in (exchange.head.headers.get("accept") or ""):
         exchange.respond(303, b"", "", (("location", CONSOLE[1:]), ("vary", "accept")))
     else:
@@ -201,7 +200,7 @@ class OpsHandlers:
                 status="read_only" if api.engine.read_only_shards else "ready",
                 wal_replay_complete=True,
                 topics=api.engine.topic_count,
-                # It can be read, whatever became of the disk: a caller that balances load must not take all of it away.
+                # Reads work despite a failed disk: a load balancer must not remove the server entirely.
                 read_only_shards=api.engine.read_only_shards,
                 disk_full=api.engine.disk_full,
                 backup_lag_ms=api.engine.backups.lag_ms,
@@ -302,7 +301,7 @@ class OpsHandlers:
 
 
 def pipeline_for(key: Key, state: PipelineAnswer) -> PipelineAnswer:
-    """Where the pipeline stands, without the topics that a key may not see. Its errors may name any of them."""
+    """The state of the pipeline, without the topics that a key may not see. Its errors may name any topic."""
     if not key.prefixes:
         return state
     visible = [one for one in state.quarantined if key.may_touch(one.topic)]

@@ -22,7 +22,7 @@ from topics.http.messages import RequestHead
 from topics.model.errors import TopicsError
 
 BACKOFF_REQUESTS = 64
-"""How many requests are not batched after one that brought more than a record."""
+"""The number of requests that are not batched after one with several records."""
 
 _log = logging.getLogger(__name__)
 

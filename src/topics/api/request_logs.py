@@ -124,12 +124,12 @@ def write_whole(path: str, text: str) -> None:
         raise
 
 
-# The address a request comes from when proxies stand before the server.
+# The client address of a request behind proxies.
 #
 #     X-Forwarded-For: 198.51.100.7, 203.0.113.9
 #
-# A proxy adds the address it was called from at the end. Anybody can send such a header, so only what proxies that the
-# operator trusts have added counts: from the end, the first address that is none of theirs.
+# A proxy appends the address of its client. Any client can send such a header, so only the entries of trusted proxies
+# count: the client is the first address from the end that is not a trusted proxy.
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -148,7 +148,7 @@ class TrustedProxies:
             raise BadProxyError(str(error)) from error
 
     def client(self, peer: str, headers: Headers) -> str:
-        """The address of who asks; `peer`, host:port, is who is connected."""
+        """The address of the client; `peer`, host:port, is the other end of the connection."""
         host = peer.rpartition(":")[0].strip("[]")
         if not self._networks or not self._trusts(_address(host)):
             return peer
@@ -187,7 +187,7 @@ class AccessLog:
         key = getattr(head.context, "key", None)
         line: dict[str, object] = {
             "method": head.method,
-            # Without the query, where a token may stand.
+            # Without the query, which may contain a token.
             "path": head.path,
             "status": status,
             "took_ms": round(spent_s * 1000, 3),
@@ -201,20 +201,20 @@ class AccessLog:
         _access.info("answered", extra=line)
 
 
-# The audit log: a line of JSON for every call that was refused, or that removes or changes what there is.
+# The audit log: a line of JSON for every call that was refused, or that removes or changes data.
 #
-# | field | what |
+# | field | content |
 # |---|---|
 # | `ts` | when it was answered, in milliseconds |
 # | `event` | `refused`: access denied; `called`: access granted, result in `status`; `lost`: events are missing
 # |
 # | `status` | of the answer |
 # | `code` | of the error, if it is known here |
-# | `method`, `path` | what was asked for, without the query; the name of a watch, which is a secret, is left out |
+# | `method`, `path` | of the request, without the query; the name of a watch, which is a secret, is omitted |
 # | `key` | the name of the key, or its stand-in in the log; empty without a key |
 # | `peer` | address and port of the client, or its address alone behind a trusted proxy |
 #
-# No secret is in any of it: neither keys nor tokens are in a path, and headers and bodies are not looked at.
+# No field contains a secret: paths have neither keys nor tokens, and headers and bodies are not read.
 
 _REFUSED = (401, 403)
 _REMOVING = Scope.DELETE | Scope.ADMIN
@@ -245,7 +245,7 @@ class Audit:
         self.close = self._file.close
 
     def refused(self, head: RequestHead, status: int, code: str, key: Key) -> None:
-        """A call was refused; it is noted where that is a matter of who asked."""
+        """Records a refused call if the refusal depends on the client's rights."""
         if status in _REFUSED:
             self._note("refused", head, status, code, key)
 
@@ -286,7 +286,8 @@ class RouteCounters:
         self._by_route: dict[tuple[str, str], RequestCounter] = {}
 
     def subscribe(self, listener: ResponseListener) -> None:
-        """From now on `listener` is told of every answer, behind those who are already. Before the first request."""
+        """Adds a listener that is called for every answer, after earlier listeners. Call it before the first
+        request."""
         before = self._listener
         if before is None:
             self._listener = listener

@@ -50,7 +50,7 @@ class Span:
         )
 
     def end(self, status: int | None, error: str = "") -> None:
-        """With the status of the answer, or with what kept it from coming."""
+        """Ends the span with the status of the answer, or with the error that prevented it."""
         if status is not None:
             self._span.set_attribute("http.response.status_code", status)
         if error or (status is not None and status >= _FAILED):
@@ -70,7 +70,7 @@ class Spans:
     def begin(
         self, head: RequestHead, route: str, name: str, parent: TraceContext | None, ago_s: float | None = None
     ) -> Span:
-        """A request that begins, or one that came so long ago and is answered now."""
+        """Starts the span of a request, or of an earlier request that is answered now."""
         attributes = {"http.request.method": head.method, "network.protocol.version": head.http_version}
         if route:
             attributes["http.route"] = route
@@ -84,7 +84,7 @@ class Spans:
         return self._start("POST webhook", SpanKind.CLIENT, parent, attributes)
 
     def close(self) -> None:
-        """Sends what is left. Blocks for as long as a collector takes, up to a few seconds."""
+        """Sends the remaining spans. Blocks for as long as a collector takes, up to a few seconds."""
         self._provider.shutdown()
 
     def _start(

@@ -38,7 +38,7 @@ _STATE_CHARS_MAX = 512
 
 
 class TraceContext(NamedTuple):
-    """A place in somebody's trace."""
+    """A position in a client's trace."""
 
     trace_id: str
     span_id: str
@@ -56,7 +56,7 @@ class TraceContext(NamedTuple):
 
 
 def context_of(head: RequestHead) -> TraceContext | None:
-    """Where in a trace the caller stands."""
+    """The caller's position in a trace."""
     said = head.headers.get("traceparent")
     match = None if said is None else _PARENT.fullmatch(said.strip())
     if match is None or (match["version"] == "00" and match["more"] is not None):
@@ -116,7 +116,7 @@ class Tracing:
             await asyncio.to_thread(self._spans.close)
 
     def answered(self, exchange: Exchange, status: int, spent_s: float) -> None:
-        """Told of every answer, where spans are made."""
+        """Called for every answer, if tracing is on."""
         assert self._spans is not None
         match = exchange.head.context
         span = getattr(match, "span", None)

@@ -24,8 +24,8 @@ Guarantees to a subscription, from its cursor on:
 
 Usage:
 
-1. `Live` holds what a server has once: `feeds`, `run_queue`, `sweep`, `connections`, `slow_limits`; handlers find it as
-   `call.live`.
+1. `Live` holds the singletons of a server: `feeds`, `run_queue`, `sweep`, `connections`, `slow_limits`; handlers find
+   it as `call.live`.
 2. A connection creates one `Sink` (a subclass with `transmit`, `end_slow`, `end_subscription`, `beat`), calls its
    `filled`, `drained` and `close`, registers with `Connections.enter`, and is checked by `Sweep` for slowness and
    idleness.

@@ -199,7 +199,7 @@ class Feed:
 
     @property
     def in_backlog(self) -> bool:
-        """Whether the last frame ended before the head, and the followers are told when they reach it."""
+        """Whether the last frame ended before the head, so that followers are notified when they reach it."""
         return self._backlog and self.source.reports_drains
 
     def await_position(self, subscription: Subscription) -> None:

@@ -1,4 +1,4 @@
-"""Frames of live delivery: the messages to followers, encoded once per source and shared by all who get the same."""
+"""Frames of live delivery: the messages to followers, encoded once per source and shared by subscriptions."""
 
 import enum
 from collections import OrderedDict
@@ -22,9 +22,9 @@ FROM_SEQ_TOO_OLD = "from_seq_too_old"
 _RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
 
 Done = Callable[[Any], None]
-"""Called with what a read found, or with the error."""
+"""Called with the result of a read, or with the error."""
 Cursor = Any
-"""A position in a topic: a seq, or what a source uses instead. Ordered; two kinds of them are never compared."""
+"""A position in a topic: a seq, or what a source uses instead. Ordered within one kind."""
 
 
 class FrameKind(enum.Enum):
@@ -124,7 +124,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def strong(self) -> bool:
-        """Whether records are delivered only once they are synced, whatever the durability class."""
+        """Whether records are delivered only once they are synced, in every durability class."""
         return False
 
     @property
@@ -168,7 +168,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def behind(self, found: Any) -> Cursor:
-        """The cursor after what a read found."""
+        """The cursor after the result of a read."""
         raise NotImplementedError
 
     def is_full(self, found: Any) -> bool:

@@ -55,7 +55,7 @@ class RunQueue:
         self._queue: deque[Worker] = deque()
         self._held: list[Worker] = []
         self.at_end: list[Run] = []
-        """Called once at the end of this turn: connections write what they have gathered."""
+        """Called once at the end of this turn: connections write their gathered output."""
         self.left = ALLOWANCE
         self._begun: float | None = None
         """When this tick's delivery began; None if it has not."""

@@ -90,7 +90,7 @@ class EventSink(Sink):
             self._stream.close(last=True)
 
     def over(self) -> None:
-        """Close the sink and release what it holds. Idempotent."""
+        """Close the sink and release its resources. Idempotent."""
         if not self.closed:
             self.close()
             self.let_go()
@@ -101,7 +101,7 @@ class EventSink(Sink):
     # For subclasses.
 
     def let_go(self) -> None:
-        """Release what the connection holds."""
+        """Release the connection's resources."""
         raise NotImplementedError
 
     def end(self) -> None:
@@ -184,7 +184,7 @@ class LongPoll(Sink):
         self.end()
 
     def end(self) -> None:
-        """Answer now, with what there is."""
+        """Answer immediately with the current result."""
         if not self.closed:
             assert self._subscription is not None
             cursor = self._subscription.cursor

@@ -71,7 +71,7 @@ class Session:
                 self.cursors[topic] = BEFORE_ALL
 
     def rewind(self, cursors: dict[str, int], generation: int) -> None:
-        """Move cursors back to what the client has seen. Never forward: only the server knows what it sent."""
+        """Move cursors back to the client's position. Never forward: only the server knows its position."""
         for topic, mine in self.cursors.items():
             theirs = cursors.get(topic, mine)
             if generation < self.reborn.get(topic, 0) or BEFORE_ALL in (mine, theirs):

@@ -1,1 +1,1 @@
-"""The /v0 protocol: topics, their records, and what operators ask."""
+"""The /v0 protocol: topics, their records, and operations."""

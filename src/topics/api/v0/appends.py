@@ -32,7 +32,7 @@ _encode = msgspec.json.Encoder().encode
 decode_ascii: Callable[[bytes], Batch] = msgspec.json.Decoder(AppendBody).decode
 """The body of an append that is known to be ASCII, so that no payload in it can be bad UTF-8."""
 _MANY_BYTES = 2_000
-"""A body of so many usually has several records."""
+"""The size in bytes from which a body usually has several records."""
 
 
 class SingleAppendBody(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
@@ -61,8 +61,8 @@ _decode_plain = msgspec.json.Decoder(_PlainBody).decode
 
 
 def decode_many(body: bytes) -> Batch:
-    """`decode_ascii` for a body that may have many records. Where all of them are nothing but data none of them is
-    looked at one by one; where one is not, that is usually seen at the first."""
+    """`decode_ascii` for a body that may have many records. If all records consist of data only, none is examined
+    separately; otherwise the first record usually shows it."""
     try:
         batch = _decode_plain(body)
     except msgspec.ValidationError:
@@ -153,8 +153,8 @@ def throttled(wait_ms: float) -> bytes:
 
 
 class BatchedAppends:
-    """The `BatchedProtocol` of appends to topics: bodies with one record and no wish besides, except perhaps for an
-    idempotency key. Everything else is for `records.append`."""
+    """The `BatchedProtocol` of appends to topics: bodies with one record and no other option than an idempotency key.
+    All other bodies go to `records.append`."""
 
     body_bytes_max = 8_000
     """A longer body usually has several records. Of a group with such a one, all would be decoded in vain."""
@@ -171,7 +171,7 @@ class BatchedAppends:
             bodies = [exchange.body for exchange in exchanges]
             for body in bodies:
                 if not body.isascii():
-                    # A Raw payload is not looked at by the decoder, so bad UTF-8 in it must be found here.
+                    # The decoder does not check a Raw payload, so invalid UTF-8 in it must be found here.
                     body.decode()
             singles = list(map(decode_single, bodies))
         except (ValueError, RecursionError):

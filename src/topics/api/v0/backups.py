@@ -45,7 +45,7 @@ def list_backups(call: Call) -> None:
 
 
 def _check_whole(key: Key) -> None:
-    """A backup has everybody's records."""
+    """A backup contains the records of all tenants."""
     if key.prefixes:
         raise ForbiddenError("backups hold all topics, and this key is for some of them", name=None)
 
@@ -76,7 +76,7 @@ _decode = msgspec.json.Decoder(TokenBody).decode
 
 
 def create_token(call: Call) -> None:
-    """A token with the rights of the key that asks, and with its limits: what is done with it counts for the key."""
+    """Creates a token with the rights and limits of the requesting key; its use counts for the key."""
     body = call.exchange.body
     asked = decode_body("token", _decode, body) if body else TokenBody()
     if not 1 <= asked.ttl_ms <= TTL_MS_MAX:

@@ -209,4 +209,4 @@ CONSUMER_ROUTES = (
         ),
     ),
 )  # fmt: skip
-"""The routes of consumers, with what they need and what they answer."""
+"""The routes of consumers, with their requirements and answers."""

@@ -1,4 +1,4 @@
-"""Queues: claim, acknowledge, give back, extend, redrive, and who holds what. Jobs come in by an ordinary append."""
+"""Queues: claim, acknowledge, return, extend, redrive, and list leases. Jobs are added by ordinary appends."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -132,7 +132,7 @@ def _answer_extend(call: Call, outcome: ExtendResult) -> None:
 def redrive(call: Call) -> None:
     body = call.exchange.body
     asked = decode_body("redrive", _decode_redrive, body) if body else RedriveBody()
-    # The records are taken out of that topic, whether its name stands in the request or in the config.
+    # The records are removed from that topic, whether the request or the config names it.
     call.key.check(Scope.READ, asked.source)
     config = call.engine.existing(call.topic).config
     if config.type is not TopicType.QUEUE:
@@ -247,7 +247,7 @@ def _check_seqs(what: str, seqs: Sequence[int]) -> None:
 
 
 def _answering(call: Call, answer: Callable[[Call, R], None]) -> Callable[[R | TopicsError], None]:
-    # No function within this one: what its parameters are would be worked out anew for every request.
+    # No nested function: its signature would be evaluated again for every request.
     return partial(_reply_outcome, call, answer)
 
 
@@ -391,7 +391,7 @@ class WorkStream(EventSink):
         self._worker.close()
 
 
-# The routes of queues, with what they need and what they answer.
+# The routes of queues, with their requirements and answers.
 
 _UNSIGNED: dict[str, object] = {"type": "integer", "minimum": 0}
 _QUEUE = ("topic_not_found", "not_a_queue")

@@ -71,7 +71,7 @@ def _append_preencoded(call: Call, batch: Batch, body: bytes) -> Task:
 
 
 def _append(call: Call, batch: Batch, body: bytes) -> None:
-    """`body` is what the batch was read from, but for its records."""
+    """`body` is the request body of the batch without its records."""
     batch = _with_key(call, batch)
     if batch.config is not None:
         if call.flag("strict", call.engine.limits.strict_config):
@@ -115,7 +115,7 @@ class DiffSource(Projection, frozen=True, kw_only=True):
             from_seq=cursor, limit=self.limit, nodes=self.nodes, include_tags=self.include_tags,
             include_meta=self.include_meta, max_bytes=self.max_bytes, up_to=up_to, epoch=self.epoch,
         )  # fmt: skip
-        # By the name, as every read: a topic that was made again while somebody waited is told as another one.
+        # By the name, as every read: a topic that was created again during the wait is reported as another one.
         _read(engine, topic.name, request, self.streams, self.filter, self.search, done)
 
     def newest(self, engine: Engine, topic: Topic, cursor: int, up_to: int) -> Frame | None:
@@ -139,7 +139,7 @@ def diff_as(call: Call, asked: DiffBody) -> None:
     streams = call.flag("streams", False) if call.exchange.head.query else False
     text, search = asked.filter, None
     if text is not None:
-        # Refused here, and not by the caller that is asked to find what matches.
+        # Refused here, before the search for matching records.
         free_filter(text)
         search = call.live.search
     if asked.since_ts is not None or asked.last is not None:

@@ -25,7 +25,7 @@ _DIGITS_MAX = 40
 def decode_body(what: str, decode: Callable[[bytes], T], body: bytes) -> T:
     """Raises InvalidRequestError with the field and the reason."""
     try:
-        # A Raw payload is not looked at by the decoder, so bad UTF-8 in it must be found here, once for the body.
+        # The decoder does not check a Raw payload, so invalid UTF-8 in it must be found here, once for the body.
         if not body.isascii():
             body.decode()
         return decode(body)
@@ -42,19 +42,19 @@ def check_number(what: str, field: str, value: int, maximum: int | None = None) 
 
 
 def query_number(text: str | None, name: str, default: int, maximum: int | None = None) -> int:
-    """A whole number of a query; raises InvalidRequestError for what is none, or out of its range."""
+    """An integer of a query; raises InvalidRequestError if it is not one or out of range."""
     if text is None or text == "":
         return default
     if not (text.isascii() and text.isdigit()):
         raise InvalidRequestError(f"query {name}: must be a whole number", field=name)
-    # Python reads numbers of a few thousand digits only. So many are too large for anything.
+    # Python parses numbers of a few thousand digits only. Longer ones are out of every range.
     number = int(text[-_DIGITS_MAX:]) if not text[:-_DIGITS_MAX].strip("0") else 10**_DIGITS_MAX
     if maximum is not None and number > maximum:
         raise InvalidRequestError(f"query {name}: must be from 0 to {maximum}", field=name)
     return number
 
 
-# Lists a page at a time: opaque cursors, and what a key with prefixes gets to see.
+# Paged lists: opaque cursors, and the view of a key with prefixes.
 
 PAGE_SIZE = 100
 PAGE_SIZE_MAX = 1000
@@ -63,7 +63,7 @@ _decode_cursor = msgspec.json.Decoder(PageCursor).decode
 
 
 def allowed_prefixes(asked: str, allowed: tuple[str, ...]) -> Iterator[str]:
-    """The prefixes to list, in order and apart: what was asked for, within what the key may see."""
+    """The prefixes to list, ordered and disjoint: the requested ones within the key's prefixes."""
     if not allowed:
         yield asked
         return
@@ -105,7 +105,7 @@ def begin_elsewhere(engine: Engine, topic: Topic, asked: DiffBody, request: Read
     given = [name for name in ("since_ts", "last") if getattr(asked, name) is not None]
     if len(given) > 1 or asked.from_seq:
         raise InvalidRequestError("diff: from_seq, since_ts and last exclude each other", field=given[0])
-    # Before anybody looks: what routers still have for it, and what time has taken.
+    # Before a read: forwards pending records of routers, and removes expired ones.
     engine.catch_up(topic)
     engine.expire(topic)
     if asked.last is None:
@@ -129,6 +129,6 @@ def _since(engine: Engine, topic: Topic, given: int | str | None) -> int:
         raise InvalidRequestError("diff field since_ts: must be milliseconds since 1970, or a date", field="since_ts")
     found = seek_time(topic, engine.reader, since_ms)
     if found < topic.earliest and topic.evict_floor > SEQ_BASE:
-        # Of what was lost nobody knows whether it was older. The read reports it.
+        # The age of lost records is unknown. The read reports the loss.
         return 0
     return found

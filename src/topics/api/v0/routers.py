@@ -1,6 +1,6 @@
 """Routers: PUT, GET, list, DELETE.
 
-A key with prefixes must be allowed the router's name and both of its topics, whatever it asks.
+A key with prefixes must be allowed the router's name and both of its topics for every request.
 """
 
 import msgspec

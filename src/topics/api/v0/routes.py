@@ -1,4 +1,4 @@
-"""Every /v0 route, with what it needs and what it answers."""
+"""All /v0 routes, with their requirements and answers."""
 
 from topics.api.app import Operation, Parameter, Route
 from topics.api.auth import Scope

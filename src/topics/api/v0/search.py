@@ -55,7 +55,7 @@ class TopicHit(msgspec.Struct, frozen=True, kw_only=True):
     sort: list[Any]
     fields: dict[str, Any]
     highlights: dict[str, Any] | UnsetType = UNSET
-    """For each text field, where the words of the query stand."""
+    """For each text field, the positions of the query's words."""
     data: Any | UnsetType = UNSET
     """The record, as the current version of its schema has it."""
 
@@ -75,7 +75,7 @@ class TopicCoverage(msgspec.Struct, frozen=True, kw_only=True):
     spent: str | None
     """The budget that ran out: `time`, `bytes` or `memory`."""
     entries: int
-    """Records that were looked at."""
+    """The number of examined records."""
     scanned_bytes: int
 
 

@@ -114,7 +114,7 @@ _SORT_VALUES: dict[str, Callable[[Topic], int]] = {
 SORTS = ("name", *_SORT_VALUES)
 _NAMES_A_UNIT = 200
 LISTED_MAX = 20_000
-"""Matching topics that a list with another order or a total looks at."""
+"""The maximum number of matching topics that a list with another order or a total examines."""
 
 
 class _ListRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,11 +174,11 @@ def _summary(info: TopicInfo) -> TopicSummary:
 
 
 _Place = tuple[int, str]
-"""Where a topic stands in a sorted list: equal values are in the order of their names, also in a descending list."""
+"""The sort key of a topic: equal values are in the order of their names, also in a descending list."""
 
 
 def _scan(call: Call, request: _ListRequest) -> Task:
-    """Answers with a page of the matching topics, which are looked at some at a time."""
+    """Answers with a page of the matching topics, which are examined in portions."""
     engine, cursor, most = call.engine, request.cursor, request.page_size + 1
     by_name = request.sort == "name"
     # A page in the order of names begins behind its cursor, unless all topics are counted.
@@ -235,7 +235,7 @@ def drop_topic(call: Call) -> None:
         if isinstance(outcome, TopicsError):
             call.refuse(outcome)
         else:
-            # A key with prefixes is not told names outside of them.
+            # A key with prefixes gets no names outside of them.
             removed = [name for name in outcome.routers_removed if call.key.may_touch(name)]
             answer = DropAnswer(topic=outcome.topic, deleted=outcome.deleted, routers_removed=removed)
             call.reply(200, _encode(answer))

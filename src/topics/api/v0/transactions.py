@@ -164,7 +164,7 @@ def _answer(call: Call, outcome: TransactionResult | TopicsError, status: int = 
     call.reply(status, _encode(answer))
 
 
-# The routes of transactions, with what they need and what they answer.
+# The routes of transactions, with their requirements and answers.
 
 _WRITES = ("read_only", "shutting_down")
 _OPEN = ("transaction_not_found", "transaction_foreign", "transaction_fenced", "transaction_sequence",

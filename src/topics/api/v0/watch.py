@@ -126,7 +126,7 @@ class IdWriter:
     __slots__ = ("_cursors", "_fingerprint", "_marks", "_names", "_packed", "_places", "_text", "generation")
 
     def __init__(self, cursors: dict[str, int], epochs: dict[str, int] | None = None) -> None:
-        """`epochs` are those of the topics; without them the ids have no marks."""
+        """`epochs` are the topics' epochs; without them the ids have no marks."""
         self.generation = 0
         self._cursors = cursors
         is_packed = len(cursors) > MAPPED_TOPICS_MAX
@@ -352,7 +352,7 @@ def _media_range(text: str) -> tuple[str, float]:
 def start_events(call: Call) -> Stream:
     """The answer begins. A later failure cannot have a status."""
     head = call.exchange.head
-    # Said although it is the default, for proxies that want to be told.
+    # Sent although it is the default, for proxies that require it.
     modern = head.http_version == "1.1"
     headers = (*_HEADERS, ("Connection", "keep-alive")) if modern and head.keep_alive else _HEADERS
     return call.detach().start_stream(200, headers, chunked=True)
@@ -384,7 +384,7 @@ class WatchStream(EventSink):
     # Opening.
 
     def open(self, stream: Stream) -> None:
-        """Begins to deliver. A topic that is gone by now is told first."""
+        """Starts delivery. Deleted topics are reported first."""
         session = self._session
         self._live.sessions.attach(session, self)
         # With an id before anything else: a client that loses the connection at once can then report that it saw
@@ -485,7 +485,7 @@ _decode = msgspec.json.Decoder(WatchBody).decode
 
 
 def create(call: Call) -> None:
-    """Makes a session. Everything is checked while the client can still be told, before any stream."""
+    """Creates a session. All checks come first, while an error can still be returned."""
     body = decode_body("watch", _decode, call.exchange.body)
     live, engine = call.live, call.engine
     projection = _projection(body, engine.limits)
@@ -587,7 +587,7 @@ def _rewind(session: Session, last_event_id: str | None) -> None:
         session.rewind(seen.cursors, seen.generation)
 
 
-# The routes of a watch, with what they need and what they answer.
+# The routes of a watch, with their requirements and answers.
 
 WATCH_ROUTES = (
     Route(

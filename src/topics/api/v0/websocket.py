@@ -1,8 +1,8 @@
 """The WebSocket `/v0/ws`: publishing and following over one connection.
 
-Commands are carried out in their order and answered in it. Publishes are under way together, up to a bound behind
-which the socket is not read; a subscribe waits until those before it are answered, so that it begins behind them.
-Everything a client is owed it gets before a close, whichever side began with that.
+Commands are executed and answered in order. Publishes are pipelined up to a bound, beyond which the socket is not read;
+a subscribe waits for the answers of earlier publishes, so that it begins after them. All pending answers are sent
+before a close by either side.
 
 Delivery is that of every live connection, see `topics.api.live`: the same frames for all sockets at the same position,
 and no queue. A socket that does not keep up falls behind and reads on by its cursors.
@@ -144,7 +144,7 @@ PUBLISH_BATCHER = PublishBatcher()
 
 
 def _acks(run: PublishRun, outcome: AppendResult, first_seq: int, now: float) -> Iterator[bytes]:
-    """One by one, where not all of them are told their seqs."""
+    """One by one, if not all of them get their seqs."""
     for seq, command in enumerate(run.commands, first_seq):
         alone = msgspec.structs.replace(outcome, first_seq=seq, last_seq=seq, head_seq=seq)
         yield ack_frame(alone, command.request_id, command.return_seqs, (now - run.started) * 1000.0)
@@ -226,7 +226,7 @@ class Session(Sink):
         self._strict = strict
         self._waits = waits
         self.audited: Callable[[int, bool], None] | None = None
-        """Told of what the key may not do, where that is noted."""
+        """Called for refused operations of the key, if they are audited."""
 
     # Callbacks of the socket.
 
@@ -319,7 +319,7 @@ class Session(Sink):
         self._unswept = self._leave = _nothing
 
     def end(self) -> None:
-        """The server stops: nothing new begins, and what is under way is answered."""
+        """Stops: refuses new commands and answers those in progress."""
         if not self._stopping:
             self._stopping = True
             self._send(error_frame(ShuttingDownError()))
@@ -425,7 +425,7 @@ class Session(Sink):
         self._resume()
 
     def _release_bytes(self, nbytes: int) -> None:
-        """A publish of so many bytes is answered."""
+        """Records the answer to a publish of so many bytes."""
         self._publish_bytes -= nbytes
         if nbytes > LARGE_BYTES and self._large is not None:
             self._large.release()
@@ -461,7 +461,7 @@ class Session(Sink):
             self._publish(command, text, reply, run.started, len(text))
 
     def fail(self) -> None:
-        """Some of what was sent is never answered."""
+        """Releases publishes that will never be answered."""
         self._socket.close(_INTERNAL_ERROR, "the server made a mistake; it is in its log")
 
     def give(self, run: PublishRun, frames: bytes) -> None:
@@ -540,7 +540,7 @@ class Session(Sink):
             self.filled()
 
     def _resume(self) -> None:
-        """Something is answered: what waited for it goes on."""
+        """Continues the commands that waited for an answer."""
         if self._replies:
             if not self._is_busy and self._waiting is None:
                 self._socket.release()

@@ -317,7 +317,7 @@ class Replies:
         return self._count
 
     def now(self, frame: bytes) -> None:
-        """An answer that is there already. It goes out behind those that are owed before it."""
+        """A finished answer. It is sent after the pending earlier ones."""
         if not self._owed:
             self._send(frame)
             return

@@ -1,4 +1,4 @@
-"""`GET /v1/server/_details` and `GET /v1/server/_mem`: what the server is set to, and how it stands."""
+"""`GET /v1/server/_details` and `GET /v1/server/_mem`: the server's settings and state."""
 
 from collections.abc import Callable
 from heapq import heappushpop

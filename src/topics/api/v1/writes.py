@@ -163,7 +163,7 @@ class Writes:
         try:
             streams.create(call.topic, request, done)
         except Exception:
-            # Whatever it was, somebody else answers it.
+            # The caller answers the error.
             deadline.met()
             raise
 
@@ -188,7 +188,7 @@ class Writes:
         try:
             streams.append(call.topic, request, done)
         except Exception:
-            # Whatever it was, somebody else answers it.
+            # The caller answers the error.
             deadline.met()
             raise
 
