@@ -10,7 +10,7 @@ streams with schemas, forks and producers; in snapshots, in sealed segments (hot
 was killed. The boot id was removed, so every start treats the folder as one of another machine.
 The second adds consumers, deletes by tag in segments, and streams in the log. `NAME.expected.json` has requests and
 the answers of the release that wrote `NAME.tar.xz`. No file is ever generated again: a folder of a later release is
-another pair of files, and another row of the table in docs/formats.md.
+another pair of files, and is named under Versions of docs/formats.md.
 """
 
 import json
