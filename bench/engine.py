@@ -117,7 +117,7 @@ def _command(name: str, folder: str, arguments: dict[str, object]) -> list[str]:
 
 
 class _folder:
-    """A fresh folder that is gone afterwards, whatever happened."""
+    """A fresh folder that is removed afterwards in any case."""
 
     def __enter__(self) -> str:
         self._path = tempfile.mkdtemp(prefix="topics-bench-")

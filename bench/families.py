@@ -50,7 +50,7 @@ _decode_piece = msgspec.msgpack.Decoder(Piece).decode
 
 
 class _Timed(InlineExecutor):
-    """Counts what pieces of each kind take, without what a process loads once."""
+    """Counts the memory of pieces of each kind, without modules and caches that a process loads once."""
 
     def __init__(self) -> None:
         super().__init__(PosixFileSystem())

@@ -140,7 +140,7 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     sys.stdout.write(f"{len(paths)} companions, {groups:,} groups\n")
     for name, turns in took.items():
-        # The first two turns load what is loaded once.
+        # The first two turns load the modules and caches.
         cpu, wall = (min(turn[place] for turn in turns[2:]) for place in (0, 1))
         sys.stdout.write(f"{name:<14} {1000 * cpu:8.0f} ms of processor time, {1000 * wall:8.0f} ms\n")
 

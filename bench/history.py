@@ -143,7 +143,7 @@ class Bench:
         }
 
     def _questions(self, client: Client | None = None) -> list[tuple[str, Ask]]:
-        """With a client, those for later pages are asked for theirs."""
+        """With a client, later pages need the cursors of earlier answers."""
         found: list[tuple[str, Ask]] = []
         for kind in self._load.kinds:
             body: dict[str, Any] = dict(kind.body)

@@ -88,7 +88,7 @@ def _create(streams: Streams, name: str, load: Load) -> None:
 
 
 def _append(streams: Streams, name: str, texts: list[bytes]) -> None:
-    # Past the service, which would index what comes for those who may ask.
+    # Bypasses the service, which would index the appended entries.
     streams._appender.append(name, AppendRequest(body=array(texts), content_type=_JSON), _expect_success)
 
 

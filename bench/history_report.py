@@ -40,7 +40,7 @@ class Question:
 
 @dataclass
 class Peer:
-    """Another one on the same entries: medians in milliseconds by the question, what it took, what it keeps."""
+    """Another library on the same entries: medians in milliseconds by the query, its setup time, and its size."""
 
     ms: dict[str, float] = field(default_factory=dict)
     build_s: float = 0.0

@@ -26,8 +26,8 @@ from bench.protocols import PAYLOAD_BYTES, Speaker, publish, with_key
 
 _SOURCE = Path(__file__).resolve().parent / "loadgen"
 _TICKS = os.sysconf("SC_CLK_TCK")
-# More than this much of a core used by others makes a measurement doubtful. Below are the kernel's own threads, which
-# write what the server wrote.
+# More than this much of a core used by others makes a measurement doubtful. Below are the kernel's threads, which write
+# the server's data.
 DISTURBED_CORES = 0.25
 _QUIET_WINDOW_S = 0.3
 _QUIET_WAIT_S = 10.0

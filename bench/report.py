@@ -248,7 +248,7 @@ def write_results(text: str, name: str, title: str) -> None:
 
 
 def machine(versions: dict[str, str]) -> str:
-    """The machine and what ran on it, in one sentence."""
+    """The machine and its software, in one sentence."""
     cpu = "an unknown processor"
     try:
         found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())

@@ -41,7 +41,7 @@ def ask_prisma(
     kinds: tuple[Kind, ...] = KINDS,
     index_s: float = _INDEX_S,
 ) -> tuple[dict[str, float], str]:
-    """Medians in milliseconds by the question, and what its answers covered."""
+    """Medians in milliseconds by the query, and the coverage of its answers."""
     with tempfile.TemporaryDirectory(prefix="topics-bench-prisma-") as folder:
         port = _free_port()
         launch = launch_prisma(**WAYS[way])(Path(folder), port)

@@ -50,7 +50,7 @@ class WorkerCost:
 
 
 def worker_costs(data: Path) -> Iterator[WorkerCost]:
-    """Each way once: what is looked at is the processor's time and the memory, which differ little from run to run."""
+    """Each way once: the results are processor time and memory, which differ little from run to run."""
     with tempfile.TemporaryDirectory(prefix="topics-bench-java-") as folder:
         archive = f"{folder}/classes.jsa"
         _run(_Way("", f"{_OURS} -XX:ArchiveClassesAtExit={archive}"), data, archive, folder)

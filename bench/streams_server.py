@@ -109,7 +109,7 @@ class StreamsServer:
             quiet = quiet + 1 if self.cpu_s() - before < _QUIET_SHARE * _QUIET_WINDOW_S else 0
 
     def cpu_s(self) -> float:
-        """Processor time of the threads it has now, to the nanosecond; what else the machine does is not in it."""
+        """Processor time of the current threads, to the nanosecond; other load of the machine is not in it."""
         threads = Path(f"/proc/{self.pid}/task").iterdir()
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 

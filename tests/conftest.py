@@ -26,8 +26,8 @@ settings.register_profile("thorough", settings.get_profile("random"), max_exampl
 settings.load_profile(PROFILE)
 
 if settings().derandomize:
-    # Hypothesis also tries the constants of all our modules that are loaded by then, and which those are depends on the
-    # tests that the same process happened to run before.
+    # Hypothesis also tries the constants of all loaded modules of the project, and the set of them depends on earlier
+    # tests of the same process.
     nothing = Constants()
     providers._get_local_constants = lambda: nothing
 
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def is_random(item: pytest.Item) -> bool:
-    """Whether a seed decides what the test does: hypothesis's, or the one it takes as a fixture."""
+    """Whether a seed determines the test: hypothesis's, or the fixture's."""
     if not isinstance(item, pytest.Function):
         return False
     given = item.callspec.params if hasattr(item, "callspec") else {}

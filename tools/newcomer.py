@@ -79,7 +79,7 @@ def walk(folder: Path, *, cold: bool = False) -> Walk:
 
 
 def first_event(clone: Path, environment: dict[str, str]) -> None:
-    """Runs the commands of the README's first event and compares their output with what the README shows."""
+    """Runs the commands of the README's first event and compares their output with the README."""
     section = (clone / "README.md").read_text().partition("## First event")[2]
     path = re.search(r"run `PATH=\$PWD/(\S+):\$PATH`", section)
     block = re.search(r"```console\n(.*?)```", section, re.DOTALL)

@@ -32,7 +32,7 @@ def slug(title: str, separator: str = "-") -> str:
 
 
 def uri_of(path: str) -> str | None:
-    """Where a file of the repository is in the site; None for what has no place there."""
+    """The address of a repository file in the site; None for files outside it."""
     if path == _FRONT:
         return "index.md"
     if path.startswith("docs/"):

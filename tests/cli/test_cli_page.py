@@ -17,7 +17,7 @@ from topics.cli import app
 
 PAGE = read("docs/cli.md")
 
-# They do not end by themselves, and show what they are for on a terminal.
+# They do not end by themselves, and need a terminal.
 _ENDLESS = ("topics serve", "topics tail orders -f", "topics top")
 
 
@@ -34,7 +34,7 @@ def examples(page: str) -> Iterator[Example]:
 
 
 def fits(expected: str, seen: str) -> bool:
-    """Whether it is what the page shows, where … stands for anything."""
+    """Whether it matches the page, where … stands for any text."""
     return re.fullmatch(".*".join(map(re.escape, expected.split("…"))), seen, re.DOTALL) is not None
 
 

@@ -54,7 +54,7 @@ def _install(npm: str, stamp: Path) -> None:
 
 
 def run_node(folder: Path, script: Path, *arguments: str, timeout_s: float = 120) -> str:
-    """Runs a module with the installed packages in reach; what it prints."""
+    """Runs a module with the installed packages in reach; returns its output."""
     node = shutil.which("node")
     assert node is not None
     # A module finds packages beside itself, so it is copied to where they are.

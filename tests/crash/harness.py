@@ -340,7 +340,7 @@ class World:
         self.engine._lock.release()
 
     def start_over(self) -> None:
-        """Opens the folder again after a kill or a clean stop, and lets the timelines go on from what is there."""
+        """Opens the folder again after a kill or a clean stop, and continues the timelines from the state found."""
         self.start()
         # Even to look may write, where time has passed: the start is over when the timelines know what it found.
         self.starting = True
@@ -348,7 +348,7 @@ class World:
         self.starting = False
 
     def rebase(self, found: Dump) -> None:
-        """Lets the timelines begin again with what was found, all of which is durable now."""
+        """Restarts the timelines from the state found, all of which is durable now."""
         self.lost_power = self.call_failed = False
         self.timelines = {name: Timeline(topic.as_model(), topic.epoch) for name, topic in found.items()}
 

@@ -194,7 +194,7 @@ def broken_promises(evidence: Evidence) -> list[str]:
 
 
 def _differences(state: Model, found: TopicDump, evidence: Evidence) -> Iterator[str]:
-    """In what a topic differs from a state, apart from what a crash is allowed to change."""
+    """Lists the differences between a topic and a state, apart from changes that a crash may make."""
     if found.config != state.config:
         yield "config"
     logged = {seq for seq, kept in state.live.items() if kept.logged}
@@ -221,7 +221,7 @@ def _differences(state: Model, found: TopicDump, evidence: Evidence) -> Iterator
     # A start that was cut short after a kill may have found everything, and have written down that nothing is lost.
     allowed = [lost, state.lost] if evidence.interrupted else [lost]
     if evidence.world.call_failed:
-        # A failed write or sync may have cost pages, so the next start reports what class disk may have lost.
+        # A failed write or sync may have cost pages, so the next start reports possible losses of class disk.
         allowed.append(state.lost | set(reserved))
     if found.lost_seqs not in [{seq for seq in lost if seq >= found.evict_floor} for lost in allowed]:
         yield f"lost: {found.lost}, not {sorted(lost)}"

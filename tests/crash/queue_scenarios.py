@@ -30,7 +30,7 @@ def working(world: QueueWorld) -> None:
 
 
 def working_in_groups(world: QueueWorld) -> None:
-    """Operations that build on each other share one write: a claim, and what becomes of its jobs."""
+    """Operations that build on each other share one write: a claim, and the outcome of its jobs."""
     world.begin(max_deliveries=2)
     world.append(4)
     world.hold()
@@ -77,7 +77,7 @@ def acknowledging_in_groups(world: QueueWorld) -> None:
 
 
 def delaying(world: QueueWorld) -> None:
-    """Jobs that are held back by who appends them, across checkpoints and restarts."""
+    """Jobs that are delayed by their writers, across checkpoints and restarts."""
     world.begin()
     world.append(2, delay_ms=700)
     world.append(1)

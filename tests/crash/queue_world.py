@@ -352,7 +352,7 @@ class QueueWorld:
             # An unlogged change cannot be distinguished from a change that waits for the log until all is flushed.
             return None
         failed = isinstance(answers[0], TopicsError)
-        # A claim may be answered and its dead letters fail after that: what becomes of those is then open as well.
+        # A claim may be answered and its dead letters fail after that: the outcome of those jobs is then open as well.
         if refused or (not failed and (poisoned or not self.poisoned)):
             self.unanswered.pop()
         if not failed or refused:

@@ -166,7 +166,7 @@ class RouterWorld:
             if isinstance(answer, AckResult):
                 self.removed.setdefault(topic.id, set()).update(set(seqs[:acked]) - set(answer.skipped))
 
-        # A claim moves what was given up to the dead-letter topic, which takes it away from here.
+        # A claim moves exhausted jobs to the dead-letter topic, which removes them here.
         self.removable.setdefault(topic.id, set()).update(self._matching(topic, None, None))
         request = ClaimRequest(node="w", max=count)
 

@@ -184,7 +184,7 @@ def configuring(world: World) -> None:
 
 
 def forgetting(world: World) -> None:
-    """Class ephemeral: its records live as long as the process, its topic and what it held before live on."""
+    """Class ephemeral: its records live as long as the process, its topic and the topic's earlier records live on."""
     world.start()
     world.append("restless", 3, durability="fsync")
     world.put("restless", durability="ephemeral")

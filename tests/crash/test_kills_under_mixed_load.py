@@ -15,8 +15,8 @@ from tests.simulation.story import CLIENTS, Story, look_at
 
 
 async def live(story: Story, server: LiveServer, luck: Random, trace: list[str]) -> None:
-    """One life of the server as its clients see it: everything is looked at, then all of them do what they do, and in
-    the middle of it the server dies."""
+    """One life of the server from its clients' view: everything is checked, then all of them run, and in the middle of
+    it the server dies."""
     port = int(server.url.rpartition(":")[2])
     quiet = real_caller("quiet", port, trace.append)
     await wait_until_ready(quiet)

@@ -325,7 +325,7 @@ def test_a_failing_call_leaves_a_folder_that_can_be_repaired(fault: Fault) -> No
             pass
         if not faulty.failed:
             return
-        # A failed removal of what is no longer needed is not a failure of the repair; everything else is tried again.
+        # A failed removal of unneeded files is not a failure of the repair; everything else is tried again.
         assert mend(settled(disk)).sound
         mend(disk)
         same_outcome(disk, expected)

@@ -127,7 +127,7 @@ def test_no_seq_that_was_seen_comes_to_mean_another_record(shards: int) -> None:
 
 
 def test_a_reader_notices() -> None:
-    """Class memory may give a seq out twice, and a reader who expects otherwise finds it."""
+    """Class memory may assign a seq twice, and a reader with other expectations detects it."""
     world, reader = World(disk := FakeDisk()), Reader((Durability.MEMORY,))
     world.start()
     world.append(QUICK, 1, durability="memory")

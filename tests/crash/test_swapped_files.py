@@ -136,7 +136,7 @@ def twins() -> tuple[IndexedWorld, dict[str, list[list[int]]]]:
             world.append(name, first + ahead, 3)
         world.seal()
     for seed in (5, 6):
-        # The second run removes what the first one merged.
+        # The second run removes the files that the first one merged.
         run_all(world.disk, world.clock, seed)
         world.clock.advance(600_001)
     return world, {name: world.answers(name) for name in ("logs", "twin")}

@@ -140,7 +140,7 @@ async def take_checkpoints(engine: Engine) -> None:
 
 
 class SyncsAtRandom(InlineSyncPolicy):
-    """The loop syncs every other group, and the thread those between, whatever a disk takes."""
+    """The loop syncs every other group, and the thread the groups between, for any duration of a sync."""
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__(lambda: 0)
@@ -151,7 +151,7 @@ class SyncsAtRandom(InlineSyncPolicy):
 
 
 def copies_under_load(seed: int, writers: int, batches: int, copies: int) -> list[tuple[FakeDisk, Promises]]:
-    """Copies of the disk while many write and checkpoints are taken, each with what had been promised by then."""
+    """Copies of the disk under concurrent writes and checkpoints, each with the promises made by then."""
     chance = random.Random(seed)
     disk = FakeDisk()
     taken: list[tuple[FakeDisk, Promises]] = []

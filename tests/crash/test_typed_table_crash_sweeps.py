@@ -100,7 +100,7 @@ def test_nothing_is_left_of_what_is_deleted_when_its_time_is_over(call: int) -> 
     after = disk.crash(Survival.EVERYTHING, seed=call)
     run_typed(after, folder, 12, deleted_share=0.0)
     folder.clock.advance(RETIRED_MS)
-    # A process each, as a supervised pipeline is started for what is due.
+    # A process each, because a supervised pipeline is started for due work.
     for seed in (13, 14):
         run_typed(after, folder, seed, deleted_share=0.0)
     assert typed_entries(after, "orders") == requested

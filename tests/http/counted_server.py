@@ -40,7 +40,7 @@ class Once:
 
 
 class Often(Once):
-    """True every so many times: a client that happens to come back at that moment makes good what went wrong."""
+    """True every so many times: a client that happens to return at that moment would hide the error."""
 
     def __call__(self) -> bool:
         self._left = self._left - 1 or _AFTER

@@ -28,7 +28,8 @@ class Crew:
         return task
 
     async def until(self, lead: Coroutine[Any, Any, None], guard_s: float) -> None:
-        """Runs the leading one to its end, then ends all others. Raises what failed first, or for want of an end."""
+        """Runs the leading one to its end, then ends all others. Raises the first error, or an error for a missing
+        end."""
         leading = self.start(lead)
         try:
             both: set[asyncio.Future[Any]] = {leading, self._failed}

@@ -33,7 +33,7 @@ TOPICS = KEEPING + LOSSY + MORTAL
 
 
 class Plan(NamedTuple):
-    """How much of it, and how long one waits for what should come. Only to fail instead of hanging."""
+    """The amount of it, and the longest waits. Only to fail instead of hanging."""
 
     seconds: float
     streams: int
@@ -329,7 +329,7 @@ async def until_nobody_is_left(url: str, guard_s: float) -> None:
 
 async def _left(url: str) -> dict[str, int]:
     with await Caller.connect(url) as caller:
-        # Looking for a session is what forgets idle ones.
+        # A lookup of a session removes idle ones.
         assert (await caller.call("GET", "/v0/watch/none"))[0] == 404
     reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
     writer.write(b"GET /v0/metrics HTTP/1.0\r\naccept: application/json\r\n\r\n")

@@ -159,7 +159,8 @@ def test_a_server_under_load_is_restored_at_any_point(tmp_path: Path, seed: int)
     for number in range(2):
         moment = rng.randint(moments[0], moments[-1])
         until = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment / 1000))}.{moment % 1000:03d}+00:00"
-        # The client heard of what was logged up to then, and perhaps of a little less: answers take their time.
+        # The client received answers for the records logged up to then, and perhaps for a few less: answers take their
+        # time.
         heard = [sum(ms < moment - 1 for ms, _ in acked) for acked in writers.acked]
         reported = check(tmp_path / f"at{number}", place, ["--until", until], writers, at_least=[0, 0], answered=heard)
         assert reported["moment"] <= moment
@@ -227,7 +228,7 @@ def test_without_a_place_it_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_cursor_beyond_the_restored_head_gets_a_tombstone(tmp_path: Path) -> None:
-    """One reader stopped where the backup was taken, the other has seen more than what came back."""
+    """One reader stopped where the backup was taken, the other has seen more than the restored records."""
     place, behind = tmp_path / "place", tmp_path / "behind"
     (tmp_path / "one").mkdir()
     behind.mkdir()
@@ -309,7 +310,7 @@ def test_prune_removes_first_backups_that_nobody_finishes(tmp_path: Path) -> Non
     assert topics(*prune).returncode != 0
     writing = json.loads((lineage / "writing").read_bytes())
     assert time.time() * 1000 - writing["at_ms"] < _PATIENCE_S * 1000
-    # As if the first look had been yesterday; without its checksum, which is right only for what was written.
+    # As if the first look had been yesterday; without its checksum, which is right only for the written file.
     writing["at_ms"] -= 24 * 3600 * 1000
     del writing["checksum"]
     (lineage / "writing").write_text(json.dumps(writing))

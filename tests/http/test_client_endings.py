@@ -168,7 +168,7 @@ def test_connection_that_ended_before_its_first_request_is_a_failed_connection(r
 
 
 def test_large_answer_is_read_after_the_connection_was_lost(run: Run) -> None:
-    """Reading resumes on a transport that was paused because of what it received, and has ended since."""
+    """Reading resumes on a transport that was paused because of its received data, and has ended since."""
 
     async def main() -> None:
         async with listening() as (port, accept):

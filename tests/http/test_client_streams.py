@@ -182,7 +182,7 @@ def test_a_refusal_keeps_the_number_of_a_producer(server: LiveServer, name: str)
     ("acts", "epoch"), [([resets], 1), ([], 0), ([answers(REFUSED)], 0), ([resets, answers(REFUSED)], 1)]
 )
 def test_a_request_of_unknown_fate_begins_a_new_epoch_of_its_producer(kind: str, acts: list[Act], epoch: int) -> None:
-    """Its number may have been taken, and what is sent next under it would be taken for a repetition."""
+    """Its number may have been taken, and the next request under it would count as a repetition."""
     options = ClientOptions(retry=RetryPolicy(deadline_s=0.5 if len(acts) > 1 else 0, backoff_min_s=0.001))
 
     def check(producer: Producer | AsyncProducer) -> None:

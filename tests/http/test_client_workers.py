@@ -347,7 +347,7 @@ def test_jobs_are_pushed_over_a_work_stream(live: LiveServer, client: Client) ->
         client.append("jobs", 5)
         until(lambda: client.list_leases("jobs").leases != [])
     assert seen == [1, 2, 3, 4]
-    # Leaving the block closed the connection, and what was pushed over it is free.
+    # Leaving the block closed the connection, and the jobs pushed over it are free.
     until(lambda: client.list_leases("jobs").leases == [])
     assert [job.data for job in client.claim("jobs", "next").claimed] == [5]
 

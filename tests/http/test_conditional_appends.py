@@ -15,7 +15,7 @@ def test_of_writers_that_expect_the_same_head_one_wins_each_round(tmp_path: Path
             for _ in range(5):
                 head = (await client.get_topic("account")).head_seq
                 attempts = [client.append("account", name, expected_head_seq=head) for name in range(20)]
-                # Appends without a condition share their tick, and move the head for those behind them.
+                # Appends without a condition share their tick, and move the head for the ones behind them.
                 others = [client.append("other", name) for name in range(20)]
                 outcomes = await asyncio.gather(*attempts, *others, return_exceptions=True)
                 lost = [outcome for outcome in outcomes if isinstance(outcome, HeadMismatch)]

@@ -83,7 +83,7 @@ batches = st.one_of(
 
 
 def _store() -> list[Record]:
-    """Plain records first, because that is what a failing history should shrink to."""
+    """Plain records first, because a failing history should shrink to them."""
     rng = Random(20)
 
     def odd() -> Record:

@@ -60,7 +60,7 @@ def _check_records(topic: ModelTopic, request: ReadRequest, result: ReadResult, 
     assert len(looked_at) <= request.limit
     assert len(requested) <= 1 or _size(requested) <= request.max_bytes
     if upto < topic.head and upto + 1 not in {first for first, _ in topic.lost} and len(looked_at) < request.limit:
-        # It stopped although there was more and more was asked for: the next record must be what did not fit.
+        # It stopped although there was more and more was requested: the next record must be the one that did not fit.
         following = next(record for record in topic.live if record.seq > upto)
         assert following.node is None or following.node not in filtered
         assert requested

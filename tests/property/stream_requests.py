@@ -208,7 +208,7 @@ _letters = st.text(string.ascii_letters + string.digits, min_size=1, max_size=30
 
 
 def _value(samples: tuple[str, ...]) -> st.SearchStrategy[bytes]:
-    """Mostly values that mean something to the server; else whatever fits into a header."""
+    """Mostly values with a meaning for the server; else any value that fits into a header."""
     known = st.sampled_from([sample.encode() for sample in samples])
     return st.integers(0, 9).flatmap(
         lambda number: known if number < 8 else st.one_of(_letters.map(str.encode), _bytes)

@@ -73,7 +73,7 @@ class PatientRunner:
             self.hurry()
 
     def hurry(self) -> None:
-        """Runs what waits, and from now on everything at once."""
+        """Runs waiting calls, and from now on everything at once."""
         self.patient = False
         while self._waiting:
             InlineRunner().start(self._waiting.pop(0))
@@ -227,7 +227,8 @@ class EngineLaws(RuleBasedStateMachine):
         assert known is None or not known.certain or name in self.overtaken, "a repeated key was not recognised"
         refusal = topic.refusal(batch.records)
         if isinstance(answer, TopicFullError) and name in self.overtaken:
-            # Room counts when what gave it is committed, and here a delete or a config was still on its way.
+            # Room counts when the operation that freed it is committed, and here a delete or a config was still on its
+            # way.
             return
         if refusal is not None:
             assert type(answer) is refusal

@@ -397,7 +397,7 @@ def test_a_changed_segment_is_refused(draft: Draft, data: st.DataObject) -> None
     if refused(lambda: segment.decode_head(memoryview(mutated)), ValueError):
         assert not intact
     else:
-        # The head and the checksums are as they were, so what changed is a flag or told by its chunk.
+        # The head and the checksums are unchanged, so the change is in a flag or detected by its chunk.
         chunks = [segment.chunk_is_good(memoryview(mutated), head, chunk) for chunk in range(head.chunks)]
         assert all(chunks) == intact
     assert refused(lambda: SegmentIndex(memoryview(data.draw(mutations(index_file)))), ValueError)
@@ -426,7 +426,7 @@ def test_bytes_that_were_never_segments_are_refused(hostile: bytes) -> None:
     assert refused(lambda: SegmentIndex(memoryview(hostile)), ValueError)
 
 
-# Fragments and what is cut out of them
+# Fragments and their parts
 
 
 @st.composite

@@ -349,7 +349,7 @@ class QueueLaws(RuleBasedStateMachine):
     # Laws
 
     def find_dead_letters(self) -> None:
-        """Takes over what the engine has moved since: each must have been due, and none can come twice."""
+        """Takes over the jobs that the engine has moved since: each must have been due, and none can come twice."""
         if "dead" not in self.engine.core.directory:
             return
         for record in self.engine.read_now("dead", ReadRequest(limit=1000)).records():

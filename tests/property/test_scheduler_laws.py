@@ -26,7 +26,7 @@ def a_topic(number: int, priority: int | None) -> Topic:
 
 
 class SchedulerLaws(RuleBasedStateMachine):
-    """Watchers come, topics change, time and pressure pass. Beside it stands who is owed a call, and who is not."""
+    """Watchers come, topics change, time and pressure pass. The model keeps the watchers that are owed a call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,8 @@ TestSchedulerLaws.settings = effort(60, steps=40)
 def test_a_topic_is_served_within_as_many_rounds_as_others_stood_before_it(
     given: list[int | None], late: int, after: int, step_ms: int
 ) -> None:
-    """Everyone who is served gets in line again at once: a flood that never ends. Each tick serves exactly one."""
+    """Every watcher that is served gets in line again at once: a flood that never ends. Each tick serves exactly
+    one."""
     clock, ticks, reported = ManualClock(), list[Run](), list[Topic]()
     scheduler = Scheduler(clock.now_ms, clock.monotonic, ticks.append)
 

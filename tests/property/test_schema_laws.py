@@ -330,7 +330,7 @@ def test_ops_never_fail_on_a_valid_entry_and_make_what_is_described(data: st.Dat
 @given(st.data())
 @effort(100)
 def test_a_proven_lens_leads_every_valid_entry_to_a_valid_one(data: st.DataObject) -> None:
-    """The new schema is what the ops lead to, with something changed: some of these are proven, some are not."""
+    """The new schema is the result of the ops, with something changed: some of these are proven, some are not."""
     old = data.draw(roots)
     found, known = data.draw(sound_ops(old))
     new = fresh(known)

@@ -162,7 +162,7 @@ def index_file_part(
     rows: list[Entry], config: SearchConfig, span: Span, removed: Collection[int], is_merged: bool
 ) -> IndexFilePart:
     """A companion that has more than the part, in blocks of three rows. A merged one was made of two others, and some
-    of what is removed was left out then."""
+    of the removed rows were left out then."""
     registry = Registry((Version(b"{}", None, 0),), None, msgspec.json.encode(config))
     ranges = [(number, number) for number in sorted(removed)]
     before, behind = Entry(span.first - 1, SPARE, 1, "k"), Entry(span.last + 1, SPARE, 1, "k")

@@ -119,7 +119,7 @@ def ask(server: LiveServer, asked: Asked, folder: str, seen: str) -> Answer:
         try:
             response.begin()
             reported = {name.lower(): value for name, value in response.getheaders()}
-            # A stream may hold what looks like events, but then its answer has a length.
+            # A stream may hold text that looks like events, but then its answer has a length.
             events = reported.get("content-type") == "text/event-stream" and "content-length" not in reported
             body = _first_event(response) if events else response.read()
             return Answer(response.status, reported, body)

@@ -36,14 +36,14 @@ class TickingClock(ManualClock):
 
 
 class Step(NamedTuple):
-    """A batch of so many records, and what happens before it."""
+    """A batch of so many records, and the event before it."""
 
     records: int
     before: str
     pause_ms: int
 
 
-# Around what a topic reserves at a time, and anything else; the large ones are seldom, because they take their time.
+# Sizes around a topic's reservation, and any other; the large ones are seldom, because they take their time.
 counts = st.integers(1, 600) | st.sampled_from([1, 2, 255, 256, 257, 512, 513]) | st.integers(601, LARGEST)
 befores = st.sampled_from(["", "", "", "sync", "checkpoint", "kill"])
 steps = st.lists(st.builds(Step, counts, befores, st.sampled_from([0, 10, 999, 1001, 60_000])), min_size=1, max_size=5)

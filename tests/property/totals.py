@@ -31,7 +31,7 @@ def check_totals(engine: Engine) -> None:
     stats, awake = engine.stats(), list(engine.core.topics.values())
     assert stats.tail_bytes == sum(topic.tail_bytes for topic in awake)
     topics = [*awake, *map(engine.core.pager.peek, engine.core.pager.names)]
-    # Topics that the server writes are counted apart, except for what transactions stage.
+    # Topics that the server writes are counted apart, except for the staging of transactions.
     system = [topic for topic in topics if topic.name in SERVER_TOPICS and topic.created]
     written = [topic for topic in system if topic.name != TRANSACTIONS_TOPIC]
     classes = Counter(topic.config.durability.value for topic in topics if topic not in system)

@@ -267,7 +267,7 @@ async def check_copies(caller: Caller, source: LogTruth, dest: str, luck: Random
 
 
 async def churn(caller: Caller, name: str, numbers: Callable[[], int], luck: Random) -> None:
-    """A topic that is made, filled, deleted and made again; it must never hold what another life of it held."""
+    """A topic that is made, filled, deleted and made again; it must never hold records of another life of it."""
     match luck.randrange(4):
         case 0:
             await caller.ask("DELETE", f"/v0/topics/{name}")

@@ -101,7 +101,7 @@ class LogTruth:
             # A delete is as durable as an append.
             self.deleted_below = 0
             if self.durability == "memory" or (self.durability == "ephemeral" and lacked):
-                # Its seqs may be given out again: the log did not take a ceiling, or lost what was shown.
+                # Its seqs may be assigned again: the log did not take a ceiling, or lost visible records.
                 self.values.clear()
                 for sent in self.sent.values():
                     if sent.fate is Fate.ACKED:

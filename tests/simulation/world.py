@@ -41,8 +41,8 @@ class World:
     def __init__(self, seed: int, thorough: bool = False) -> None:
         self.seed = seed
         self.thorough = thorough
-        """Whether what each life leaves is looked through for damage, and backups are taken and restored: both take as
-        long as the lives."""
+        """Whether the folder of each life is checked for damage, and backups are taken and restored: both take as long
+        as the lives."""
         self.luck = Random(seed)
         self.disk = FakeDisk()
         self.clock = ManualClock()

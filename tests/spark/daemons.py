@@ -27,7 +27,7 @@ def without_topics(folder: Path) -> str:
 
 
 def install(folder: Path) -> None:
-    """Lets those find it from whom it was hidden."""
+    """Makes the package importable for the processes that it was hidden from."""
     package = folder / "hidden" / "topics"
     shutil.rmtree(package)
     package.symlink_to(Path(topics.__file__).parent)

@@ -60,7 +60,7 @@ def metric(server: LiveServer, name: str) -> float:
 
 
 def work_on(stream: Searched) -> None:
-    """The server's work that must go on whatever happens to the pipeline."""
+    """The server's work that must go on in every state of the pipeline."""
     stream.append(30)
     stream.check()
 

@@ -42,7 +42,7 @@ class KilledFileSystem(FaultyFileSystem):
 
 
 class World:
-    """An archive with a round to come that adds files, hides rows and drops others, and what it was before."""
+    """An archive before a round that adds files, hides rows and drops others, and its earlier content."""
 
     def __init__(self, server: LiveServer, folder: Path) -> None:
         data = self._data = folder / "data"
@@ -104,7 +104,8 @@ def world(tmp_path: Path) -> World:
 
 
 def sweep(world: World, read: Read, begin: float, step: int, heals: int) -> None:
-    """`begin` is a share of the calls: where the first kill is. After each kill of some is looked what follows it."""
+    """`begin` is a share of the calls: where the first kill is. After some of the kills the following rounds are
+    checked."""
     calls, seen = world.calls(), set()
     assert calls > 40 and world.before != world.requested
     kills = range(round(calls * begin), calls, step)

@@ -122,7 +122,7 @@ def test_a_long_round_is_one_job_and_is_published_while_it_runs(
     monkeypatch.setattr(ArchiveStore, "commit", commit)
     assert made.round()
     assert len(set(tracker.getJobIdsForGroup(None)) - before) == 1
-    # It had more than twenty tasks, and what the first ones did was published long before the last one began.
+    # It had more than twenty tasks, and the results of the first ones were published long before the last one began.
     assert sum(running) >= 3
     for topic in topics:
         assert len(archived(spark, tmp_path, topic)) >= 100

@@ -125,7 +125,7 @@ def live_through(server: LiveServer, tmp_path: Path, read: Callable[[str], list[
 
 
 def of(rows: list[Row]) -> list[Row]:
-    """Without what the tests wrote to get a checkpoint."""
+    """Without the records that the tests wrote to get a checkpoint."""
     return [row for row in rows if row[0] != "checkpointed"]
 
 

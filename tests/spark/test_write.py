@@ -135,7 +135,7 @@ def test_a_batch_that_is_run_again_with_other_options_and_other_rows_is_there_on
         assert client.delete("orders", match=f"t{gone}").deleted == 1
     other = {"batchRecords": "7"}.items()
     stream(spark, server, tmp_path, dying_once(marker), other, minPartitions="5", recordsPerPartition="3")
-    # The first batch was committed, and what was written stays written.
+    # The first batch was committed, and its rows stay written.
     left = [n for n in range(50) if n not in (22, 27, 39, 45)]
     assert ids(client, "copy") == sorted(f'{{"id":{n}}}' for n in left)
 

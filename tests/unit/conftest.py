@@ -254,7 +254,7 @@ def move(engine: Engine, name: str, home: str) -> None:
 
 
 def catch_up(engine: Engine) -> None:
-    """Lets what `move` kept pending be written."""
+    """Writes the data that `move` kept pending."""
     engine.sealer._running = False
     engine.sealer.use(InlineRunner())
     engine.sealer.resume()

@@ -16,5 +16,5 @@ def test_no_group_is_repeated_possessively() -> None:
 
 
 def _patterns(path: Path) -> list[str]:
-    """Lines with a raw string, which is what patterns are written as."""
+    """Lines with a raw string, the form of patterns."""
     return [line for line in path.read_text().splitlines() if re.search(r"\b(?:rb|br|r)['\"]", line)]

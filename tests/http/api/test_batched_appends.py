@@ -90,7 +90,7 @@ class Sender:
             self._keys.clear()
             return self._line.drop()
         if kind == "headed" and self._keys:
-            # The key stands elsewhere, so that the request does not go the way of those before it.
+            # The key has another position, so the request does not take the path of the ones before it.
             key, first = self._luck.choice(self._keys[-8:])
             return self._line.append(b'{"records":[{"data":%d}]}' % first, f"idempotency-key: {key}")
         return self._line.append(self._body(kind, number))

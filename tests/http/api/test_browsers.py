@@ -163,7 +163,7 @@ def test_a_refusal_can_be_read_too(keyed: LiveServer) -> None:
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (401, APP)
 
 
-# Tokens, for what can send nothing but a URL.
+# Tokens, for clients that can send nothing but a URL.
 
 
 def token_of(api: httpx.Client, ttl_ms: int = 60_000, key: str = "all") -> str:

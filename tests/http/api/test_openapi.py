@@ -65,7 +65,7 @@ def aim(names: dict[str, Any]) -> None:
 
 
 def aim_search(case: schemathesis.Case[Any]) -> None:
-    """Lets most searches be of a stream that can be searched, and most of what they ask for be there to be found."""
+    """Directs most searches to a searchable stream, and most queries to existing values."""
     names: dict[str, Any] = case.path_parameters or {}
     for name in ("stream", "topic"):
         if name in names and len(names[name]) % 4:

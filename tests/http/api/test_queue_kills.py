@@ -31,7 +31,7 @@ class Work:
         self.produced: set[int] = set()
         self.delivered: set[int] = set()
         self.acked: dict[int, int] = {}
-        """By seq, the moment at which the answer had come. Only what is known to be acknowledged."""
+        """By seq, the moment at which the answer had come. Acknowledged records only."""
         self.doubtful: set[int] = set()
         """Acknowledged without an answer: done or not, both are right."""
         self.returned: list[int] = []
@@ -126,7 +126,7 @@ def kill_again_and_again(folder: Path, seed: int, kills: int, config: dict[str, 
 
 
 def _drain(url: str, work: Work) -> None:
-    """Finishes what is left, which is free at the latest when the last lease has ended."""
+    """Finishes the remaining jobs, which are free at the latest when the last lease has ended."""
     give_up = time.monotonic() + PATIENCE_S
     with httpx.Client(base_url=url, timeout=PATIENCE_S) as api:
         while api.get("/v0/topics/jobs").json()["count"]:

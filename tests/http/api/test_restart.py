@@ -43,7 +43,7 @@ def test_acknowledged_appends_deletes_and_keys_are_there_again(tmp_path: Path, e
         wait_until_ready(live.url)
         expected = [[batch, n] for batch in range(20) for n in range(10) if n != 3]
         with httpx.Client(base_url=live.url, timeout=30.0) as client:
-            # A killed process leaves the page cache to the kernel, so what was written is there as well.
+            # A killed process leaves the page cache to the kernel, so written data is there as well.
             for durability in ("memory", "disk", "fsync"):
                 assert records(client, durability) == expected
                 again = client.post(f"/v0/topics/{durability}", json={"records": [{"data": 0}], "idempotency_key": "7"})

@@ -78,7 +78,7 @@ def test_spans_are_exported(tmp_path: Path, receiver: Receiver, collector: Colle
         called = wake(api, receiver)
         not_sampled = {"traceparent": f"00-{TRACE[::-1]}-{SPAN}-00"}
         assert api.get("/v0/routers", headers=not_sampled).headers["traceresponse"].endswith("-00")
-        live.stop()  # It sends what is left.
+        live.stop()  # It sends the remaining frames.
         written = collector.wait_for("POST /v0/topics/{topic}")
         assert (written.trace_id.hex(), written.parent_span_id.hex(), written.span_id.hex()) == (
             TRACE,

@@ -59,7 +59,7 @@ def jobs(api: httpx.Client, name: str) -> Callable[..., Jobs]:
 
 @pytest.fixture
 def work(server: LiveServer, name: str) -> Iterator[Stream]:
-    """Opens streams of the test's queue, which must work, and reads what each begins with."""
+    """Opens streams of the test's queue, which must succeed, and reads the first event of each."""
     opened: list[EventStream] = []
 
     def opening(

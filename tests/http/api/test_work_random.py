@@ -69,7 +69,7 @@ class Crowd:
                     if event.name != "job":
                         return
                     self._settle(api, node, luck, [event.data["$seq"]])
-                # And the connection breaks, with whatever was pushed over it meanwhile.
+                # The connection breaks, with the jobs pushed over it meanwhile
 
     def _claim(self, api: httpx.Client, node: str, luck: random.Random) -> None:
         while not self.over.is_set():

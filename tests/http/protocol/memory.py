@@ -14,8 +14,8 @@ from topics.testing import ManualClock
 
 
 class Wire(asyncio.Transport):
-    """A transport that keeps what is written and always has room. Once it has reported its end, it fails every call
-    that the transports of asyncio or uvloop may fail then."""
+    """A transport that records its output and always has room. Once it has reported its end, it fails every call that
+    the transports of asyncio or uvloop may fail then."""
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
         super().__init__()

@@ -473,7 +473,7 @@ def test_many_clients_come_and_go(loops: Loops) -> None:
 @pytest.mark.parametrize("sent", [b"", post("/", b"{}")[:-1], PREFACE, PREFACE + settings(), HANDSHAKE, HANDSHAKE[:20]])
 @pytest.mark.parametrize("before", ["", "close", "abort", "expect_end"])
 def test_no_call_is_made_on_a_transport_that_has_ended(sent: bytes, before: str) -> None:
-    """The transport of these tests fails such calls, as those of asyncio and uvloop do in some of their states."""
+    """The transport of these tests fails such calls, as asyncio's and uvloop's do in some of their states."""
     memory = Memory(SocketApp())
     memory.send(sent)
     (connection,) = memory.server_state.connections

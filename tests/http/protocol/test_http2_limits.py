@@ -235,7 +235,7 @@ def test_what_nobody_reads_counts_and_is_answered_by_less(loops: Loops) -> None:
         assert len((await well.answer(1)).body) == 400_000
         deaf.send(window(3, 10**6))
         assert len((await deaf.answer(3)).body) == 64 * 1024
-        # The client may have read the last of it before the server looks what is left.
+        # The client may have read the last of it before the server checks its buffer.
         await until(lambda: site.server.unread_bytes == 400_000)
         deaf.send(reset(1))
         await deaf.settle()

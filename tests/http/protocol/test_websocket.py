@@ -367,7 +367,7 @@ def test_a_peer_that_does_not_read_is_not_read_either(loops: Loops) -> None:
         peer.send(*[frame(TEXT, b"x" * size)] * count)
         await until(lambda: not peer.recorder.socket.writable)
         await turns(50)
-        # The sockets take what they take; beyond it there is no more than the buffer and a reading.
+        # Beyond the socket buffers there is no more than the output buffer and one read.
         assert peer.recorder.socket.buffered_bytes < 500_000
         assert len(peer.recorder.texts) < count // 2
         transport.resume_reading()

@@ -96,7 +96,7 @@ class Families:
             self.streams[path].gone = True
 
     def look(self, line: Line, path: str) -> None:
-        """Finds one stream as it must be, and from each place that was named what was behind it."""
+        """Checks that one stream has its expected content, from the start and from each known offset."""
         known = self.streams[path]
         if known.gone:
             answer, _ = line.insist("GET", path, {})
@@ -108,7 +108,7 @@ class Families:
         if (found, closed) != (known.values[count:], known.closed):
             self.stage.problems.append(f"{path} from {offset}: {found}, closed {closed}, instead of {known}")
         if known.seq and not known.closed:
-            # Most of these streams are idle, so what is known of them comes from a snapshot.
+            # Most of these streams are idle, so their state comes from a snapshot.
             old = {"content-type": TEXT.content_type, "stream-seq": _seq(known.seq - 1)}
             line.expect(line.insist("POST", path, old, b"old")[0], 409)
             old |= {"producer-id": "p", "producer-epoch": "0", "producer-seq": str(known.seq - 1)}

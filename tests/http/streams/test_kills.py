@@ -38,7 +38,7 @@ SETTINGS = {"segment_max_events": "40", "wal_file_bytes": "65536", "snapshot_int
 
 
 class Show:
-    """One stream with everyone who is at it."""
+    """One stream with all its clients."""
 
     def __init__(self, stage: Stage, kind: Kind, durability: str, seed: int) -> None:
         self.stage = stage

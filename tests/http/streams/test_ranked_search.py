@@ -70,7 +70,7 @@ def test_pages_keep_the_statistics_of_the_first(http: httpx.Client, texts: str) 
         after: dict[str, Any] = {} if place is None else {"search_after": place}
         pages.append(find(http, texts, "message:card", rank="bm25", size=2, **after))
         place = pages[-1]["next_search_after"]
-        # All of these score otherwise by themselves, and change what the others are worth.
+        # All of these have other scores by themselves, and change the scores of the others.
         put(http, texts, {"message": "card " * 9, "eventTime": 9}, *[{"message": "other words", "eventTime": 9}] * 7)
         # Deleted entries are no longer counted.
         assert http.post(f"/v0/topics/{name}/delete", json={"before_seq": 2}).status_code == 200

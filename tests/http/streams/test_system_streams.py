@@ -52,7 +52,7 @@ def events_of(http: httpx.Client, name: str, requested: int) -> list[str]:
 
 
 def test_the_list_of_streams_can_be_followed(http: httpx.Client, name: str) -> None:
-    """The end of the registry first, then the list, then what is new: nothing is missed in between."""
+    """The end of the registry first, then the list, then new entries: nothing is missed in between."""
     offset = offset_of(http.get(f"{REGISTRY}?offset=now"))
     streams = {one["name"] for one in http.get("/v1/streams?limit=1000").json()}
     create(http, f"/v1/stream/{name}/a")

@@ -63,7 +63,7 @@ def broken(entries: Sequence[str], batches: Sequence[Batch], seqs: Sequence[int]
 
 
 def _cut(entries: Sequence[str], batches: Sequence[Batch], copies: list[Copy]) -> Iterator[str]:
-    """Takes a stream apart into batches; reports what is none."""
+    """Takes a stream apart into batches; reports every part that is none."""
     by_first = {batch.values[0]: batch for batch in batches}
     at = 0
     while at < len(entries):

@@ -19,7 +19,7 @@ def forwarded(*values: str) -> Headers:
         ("127.0.0.1", "127.0.0.1:9", ["198.51.100.7, 203.0.113.9"], "203.0.113.9"),
         ("127.0.0.1, 10.0.0.0/8", "127.0.0.1:9", ["203.0.113.9, 10.1.2.3"], "203.0.113.9"),
         ("127.0.0.1, 10.0.0.0/8", "127.0.0.1:9", ["203.0.113.9", "10.1.2.3"], "203.0.113.9"),
-        # Only proxies all the way: the farthest of them is who asks.
+        # Only proxies all the way: the farthest of them counts as the client.
         ("10.0.0.0/8", "10.0.0.1:9", ["10.0.0.3, 10.0.0.2"], "10.0.0.3"),
         # Addresses before an invalid one are not trusted.
         ("10.0.0.0/8", "10.0.0.1:9", ["203.0.113.9, unknown, 10.0.0.2"], "10.0.0.2"),

@@ -110,7 +110,7 @@ def test_the_cursor_moves_with_what_is_handed_out() -> None:
         for _ in range(5):
             next(follower)
             cursors.append(follower.cursor)
-    # Behind the last item of an answer stands what the answer passed over.
+    # Behind the last item of an answer stands the end of the range that the answer passed over.
     assert cursors == [0, 1, 6, 11, 12, 13]
 
 

@@ -392,7 +392,7 @@ def test_the_examples_with_keys_are_answered_as_shown(run: Runner, tmp_path: Pat
 
 
 def test_every_route_has_an_example() -> None:
-    """But the short names of the probes, which answer what the long ones do."""
+    """But the short names of the probes, which answer like the long ones."""
     routes = ROUTES
     shown = set()
     for command, _ in examples(PAGE):

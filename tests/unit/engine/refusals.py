@@ -206,7 +206,7 @@ class Refusal:
     """For an obstacle that passes by itself: lets it, so that waiting writers are answered."""
     max_total_bytes: int = 0
     passes_any_time: bool = False
-    """Whether looking at the target may be what ends it: then its end is not a change that the write made."""
+    """Whether looking at the target may end it: then its end is not a change that the write made."""
 
     def blind(self, path: Path) -> frozenset[str]:
         """The parts of the books that are not compared."""

@@ -490,7 +490,7 @@ def test_times_of_a_topic_never_go_back_across_a_restart(disk: FakeDisk, through
     append(after, "t", 2)
     append(after, "new", 1)
     assert times(after, "t") == [2_000_000, 2_000_000]
-    # No topic pays for what the clock did to another.
+    # No topic is affected by a clock change in another.
     assert times(after, "new") == [1_000_000]
 
 

@@ -338,7 +338,7 @@ async def with_cold_segments(folder: Path) -> Engine:
 
 
 class Gate:
-    """Keeps the reader threads from opening segments until it is lifted, and notes who opened any."""
+    """Keeps the reader threads from opening segments until it is lifted, and records the threads that opened any."""
 
     def __init__(self, engine: Engine) -> None:
         self.lifted = threading.Event()
@@ -484,7 +484,7 @@ def test_a_look_up_that_a_stop_overtook_is_answered(tmp_path: Path) -> None:
 def test_everything_is_read_back_while_segments_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backlog: int | None
 ) -> None:
-    """With a tiny bound on what may be unwritten, the log's writers are held back and let go again and again."""
+    """With a tiny bound on unwritten data, the log's writers are held back and let go again and again."""
     if backlog is not None:
         monkeypatch.setattr(sealing_module, "_BACKLOG_BYTES", backlog)
 
@@ -512,7 +512,7 @@ def test_everything_is_read_back_while_segments_are_written(
 
 
 def test_a_copy_of_the_folder_between_two_answers_is_complete(tmp_path: Path) -> None:
-    """A killed process leaves what was written: the same as a copy taken while nothing is on its way."""
+    """A killed process leaves the written data: the same as a copy taken while nothing is on its way."""
 
     async def test() -> None:
         engine = started(tmp_path / "live", segment_max_events=10)

@@ -44,7 +44,7 @@ def test_topics_that_come_and_go_are_no_reason_to_keep_what_was_stated_of_them()
 
 
 def test_a_start_finds_out_how_much_still_counts() -> None:
-    """The newest snapshot first; of the older ones what no newer one reports."""
+    """The newest snapshot first; of the older ones only the parts that no newer one has."""
     assert weight_of((300, 3, 3), (1000, 10, 7)).live_bytes == 1000
     assert weight_of((300, 3, 3), (1000, 10, 7)).sizes == [1000, 300]
     assert weight_of((100, 0, 0)).live_bytes == 0

@@ -310,7 +310,7 @@ def two_shards(disk: FakeDisk, clock: ManualClock | None = None) -> tuple[Engine
 
 
 def at_the_turn(disk: FakeDisk, clock: ManualClock | None = None) -> Engine:
-    """The snapshot alone, without the log behind it: exactly what was captured."""
+    """The snapshot alone, without the log behind it: exactly the captured state."""
     alone = disk.clone()
     for shard in (0, 1):
         for name in alone.list_dir(f"data/wal/shard-{shard:02d}"):

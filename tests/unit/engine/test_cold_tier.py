@@ -317,7 +317,7 @@ def test_a_replay_that_needs_the_store_is_put_off(world: Setup) -> None:
 
 
 def test_a_new_folder_asks_whether_the_store_is_empty(world: Setup) -> None:
-    """Its topics would get the numbers of those in the store, and their segments be written over."""
+    """Its topics would get the numbers of the ones in the store, and their segments be written over."""
     world.filled()
     world.disk = FakeDisk()
     world.store.away = True

@@ -135,7 +135,7 @@ def test_what_goes_meanwhile_is_counted_once(disk: FakeDisk, monkeypatch: pytest
             engine.core.applier.delete(topic(engine, "t"), 0, [(22, 22), (31, 40)])
 
     steps.run(remove)
-    # Six in what went from the front, one more, and five in the last segment.
+    # Six in the delete at the front, one more, and five in the last segment.
     assert one(answers, DeleteResult).deleted == 20 - 6 - 1 - 5
     assert seqs(engine, "t") == [13, 15, 17, 19, 21, 23, 25, 27, 29]
     own = topic(engine, "t")

@@ -319,7 +319,8 @@ def test_the_gap_ends_before_the_first_live_record(engine: Engine) -> None:
     put(engine, "t", cap_records=3)
     append(engine, "t", Record.of(1), Record.of(2), Record.of(3, tag="d"), Record.of(4), Record.of(5))
     delete(engine, "t", match=eq("d"))
-    # Two were evicted and the third deleted on purpose: the gap is what a reader cannot get, the estimate its length.
+    # Two were evicted and the third deleted on purpose: the gap is the range a reader cannot get, the estimate its
+    # length.
     assert read(engine, "t").tombstone == Tombstone(1, 3, LossReason.CAP, 3, 4, 5)
     assert read(engine, "t", 2).tombstone is None
 

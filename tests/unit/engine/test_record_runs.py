@@ -42,7 +42,7 @@ def block_of(values: list[object], first_seq: int = 1, base: int = 0, ts: int = 
 def test_live_ranges_are_what_no_flag_marks(
     flags: bytes | None, lo: int, hi: int, ranges: list[tuple[int, int]]
 ) -> None:
-    # The last row: only the exact sentinel means deleted, whatever else a byte may have become.
+    # The last row: only the exact sentinel means deleted, for any other value of a damaged byte.
     assert live_ranges(flags, lo, hi) == ranges
 
 

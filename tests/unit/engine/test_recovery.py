@@ -347,7 +347,7 @@ def test_a_missing_segment_refuses_the_start_and_names_its_records(disk: FakeDis
 
 
 def test_a_start_on_a_full_disk_takes_nothing_for_damage(disk: FakeDisk) -> None:
-    """Recovery seals what the log holds, and what it cannot write is still in the log."""
+    """Recovery seals the records of the log, and those it cannot write are still in the log."""
     engine = open_engine(disk, segment_max_events=100)
     append(engine, "t", *range(4))
     crashed = killed(disk)

@@ -108,7 +108,7 @@ def test_the_log_wakes_what_it_is_about(disk: FakeDisk) -> None:
     assert {name: values(again, name) for name in "ac"} == {"a": [1, 2], "c": [1]}
     assert list(again.core.names) == ["a", "c"]
     check_books(again)
-    # The checkpoint that ended the recovery added to the snapshots, and states what is gone.
+    # The checkpoint that ended the recovery added to the snapshots, and lists the lost ranges.
     again.close_inline()
     assert list(start(disk=again._fs.clone()).core.names) == ["a", "c"]  # type: ignore[attr-defined]
 

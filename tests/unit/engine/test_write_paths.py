@@ -200,7 +200,7 @@ TABLE: dict[str, Row] = {
     "fork with first records": {
         **_FORK,
         "quota": ThrottledError,
-        # It promises what its source does.
+        # It has the schema of its source.
         "schema": InvalidRequestError,
         "record too large": RecordTooLargeError,
     },

@@ -29,7 +29,7 @@ Books = dict[str, object]
 
 
 class World:
-    """`payload` is what paths that bring a record bring."""
+    """`payload` is the payload of paths with a record."""
 
     def __init__(self, warnings: "Warnings", max_total_bytes: int = 0) -> None:
         self.disk = FakeDisk()

@@ -344,7 +344,7 @@ def framed(lsn: int) -> bytes:
 
 
 def test_after_a_failed_sync_everything_is_written_again_before_it_counts_as_synced() -> None:
-    """However often it failed, and whatever was written meanwhile: the pages may count as clean."""
+    """After any number of failures and any writes in between: the pages may count as clean."""
     faulty = FaultyFileSystem(disk := FakeDisk())
     log = new_log(faulty)
     log.write(framed(1))

@@ -162,7 +162,7 @@ def test_the_log_behind_one_that_left_things_over_goes_to_the_end_of_its_run(
     clock.advance(10)
     engine = start(disk, clock)
     append(engine, "orders", 2)
-    # It counts, and what was noted of the run before is still there.
+    # It counts, and the notes of the run before are still there.
     monkeypatch.setattr(KeptLog, "drop", _away)
     back_up(engine)
     monkeypatch.undo()

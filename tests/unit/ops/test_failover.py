@@ -205,7 +205,7 @@ def test_a_renewal_whose_answer_was_lost_counts_from_its_first_attempt() -> None
     held = keeper(faulty, clock, "a")
     assert held.take(None)
     clock.advance(1000)
-    # The record gets its name, and what comes behind that fails.
+    # The record gets its name, and the calls behind that fail.
     faulty.plan = FaultPlan(call=faulty.calls + 1, lasting=True, only=frozenset({"sync_dir"}))
     with pytest.raises(OSError, match="injected"):
         held.announce("0" * 16)

@@ -210,7 +210,7 @@ def test_the_log_of_a_backup_ends_with_its_run_also_in_shards_that_the_next_run_
     for name in "abcdefgh":
         append(engine, name, 2)
     one_shard = replace(OPTIONS, wal_shards=1)
-    # The log of this run is in the first shard, whatever the number of a topic.
+    # The log of this run is in the first shard, for any number of a topic.
     disk = disk.crash(Survival.EVERYTHING)
     engine = start(disk, clock, one_shard)
     for name in "abcdefgh":

@@ -180,7 +180,7 @@ def test_a_tail_in_front_of_a_segment_file_is_sealed() -> None:
     builder.put("a", TopicConfigPatch())
     builder.write("a", 2)
     disk = disk.crash(Survival.EVERYTHING)
-    # The machine restarted: the ceiling leaves a hole behind the two, so they and what follows are two segments.
+    # The machine restarted: the ceiling leaves a hole behind the two, so they and the following ones are two segments.
     builder = Builder(disk, ONE_SHARD, boot_id="another")
     first = builder.engine.info("a").next_seq
     assert first > 3
@@ -243,7 +243,8 @@ def test_an_ephemeral_topic_whose_change_to_another_class_was_lost() -> None:
     builder.put("end")
     disk = stop(builder, disk)
     hit(disk, FrameKind.CONFIG)
-    # The change sealed what had been in memory only; without these files it is as lost as class ephemeral means.
+    # The change sealed records that had been in memory only; without these files they are lost, as class ephemeral
+    # allows.
     for ending in (".data", ".idx"):
         disk.remove(SEGMENT + ending)
     report, shown = repaired(disk, LARGE)

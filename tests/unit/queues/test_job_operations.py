@@ -254,7 +254,7 @@ def test_a_pause_survives_a_restart_and_not_a_new_queue(
     make_queue(engine, leases_durable=leases_durable)
     produce(engine, 1)
     pause(engine)
-    # The same config again is what a worker puts when it starts.
+    # A worker puts the same config again when it starts.
     make_queue(engine, leases_durable=leases_durable)
     if snapshot:
         assert checkpoint(engine)

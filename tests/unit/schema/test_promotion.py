@@ -80,7 +80,7 @@ def test_a_bound_of_what_a_lens_makes() -> None:
 
 
 def test_an_entry_that_would_grow_beyond_measure_stays_as_it_is() -> None:
-    """Each op copies what the one before it made: forty of them would fill any memory."""
+    """Each op copies the result of the one before it: forty of them would fill any memory."""
     doubling = []
     for n in range(20):
         doubling += [{"op": "copy", "from": "/a", "to": f"/b/{n}"}, {"op": "copy", "from": "/b", "to": f"/a/{n}"}]

@@ -58,7 +58,7 @@ def append(world: World, name: str, n: int, key: str) -> None:
 
 
 def read_all(world: World, name: str, **requested: Any) -> list[Any]:
-    """Everything that a reader gets who goes on until the end, and where each of its answers ended."""
+    """Everything that a reader gets who goes on until the end, and the cursor of each of its answers."""
     topic, position, found = world.streams.topic(name), Position(0), []
     end = min(requested.get("up_to", topic.head), topic.head)
     for _ in range(200):

@@ -74,7 +74,7 @@ def test_texts_in_runs_are_found_as_if_all_were_sorted(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_query_sorts_all_texts_where_they_are_many(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """By them, behind one, in a range of them: each sorts a few runs at most, and finds what a scan finds."""
+    """By them, behind one, in a range of them: each sorts a few runs at most, and finds the same as a scan."""
     monkeypatch.setattr(column_store, "RUN_TEXTS", 16)
     monkeypatch.setattr(column_store, "_RUNS_AT_ONCE", 2)
     monkeypatch.setattr(column_store, "RANKED_TEXTS", 32)
@@ -145,7 +145,7 @@ def test_the_first_rows_by_their_offsets_are_looked_at_first(ascending: bool) ->
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_window_has_what_its_rows_have(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Whatever is asked of its columns, an index of these rows alone gives the same."""
+    """For every query on its columns, an index of these rows alone gives the same."""
     monkeypatch.setattr(column_store, "POSTING_WORDS", 8)
     random = Random(seed)
     values = [

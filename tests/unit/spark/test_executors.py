@@ -44,7 +44,7 @@ def test_a_session_is_given_back_also_when_its_server_is_gone(gone: bool) -> Non
 
 
 def test_tasks_need_nothing_of_iceberg() -> None:
-    """Executors of a cluster have what docs/spark.md names, and pyiceberg is not among it."""
+    """Executors of a cluster have the packages that docs/spark.md names, and pyiceberg is not among them."""
     code = "import sys, topics.spark.pipeline.executors; sys.exit('pyiceberg' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 

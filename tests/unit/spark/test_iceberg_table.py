@@ -489,7 +489,7 @@ def test_only_the_seqs_of_an_object_are_fetched_to_find_deleted_rows() -> None:
 
 
 def test_readers_may_come_at_any_moment(tmp_path: Path) -> None:
-    """A reader beside a pipeline that commits all the time never fails, and never sees what was not there."""
+    """A reader beside a pipeline that commits all the time never fails, and never sees rows that were not there."""
     root = str(tmp_path / "data" / "archive")
     folder = Folder(PosixFileSystem(), layout=Layout(str(tmp_path / "data")))
     seen: list[set[int]] = []

@@ -38,7 +38,7 @@ class LikeSpark(InlineExecutor):
 
 
 class FailsInTheEnd:
-    """The task half of a product that cannot finish what it made of one topic."""
+    """The task half of a product that cannot finish its result for one topic."""
 
     def __init__(self, inner: Any, topic: str) -> None:
         self._inner = inner

@@ -180,7 +180,7 @@ def test_a_long_round_is_one_job_and_publishes_as_it_goes(world: World, monkeypa
     assert made.status.rounds == 1
     assert executor.jobs == 1
     assert len(world.one.notes()) == 12
-    # Only what came too early waits, for those before it.
+    # Only early results wait, for the ones before them.
     assert before_the_last == [0, *range(2, 12, 2)]
 
 

@@ -54,7 +54,7 @@ class Fragile(Inline):
 
 
 class Busy(Inline):
-    """An executor whose workers come up now and then. Each word is what the next job, or probe, comes to."""
+    """An executor whose workers come up now and then. Each word is the state that the next job, or probe, finds."""
 
     def __init__(self, folder: Folder, *words: str) -> None:
         super().__init__(folder)

@@ -29,7 +29,7 @@ def test_archives_of_spark_are_left_out_and_nothing_else(tmp_path: Path) -> None
     assert Path(file).resolve().parent == PACKAGE.resolve()
     assert path == "/mine/job.zip:/a b/*" and word == "two words"
     assert Path(prefix).resolve() == Path(sys.prefix).resolve()
-    # Without it the archive is what counts, which is why there is a script.
+    # Without it the archive counts, which is the reason for the script.
     file, *_ = reported(sys.executable, ARCHIVES)
     assert "pyspark.zip" in file
 

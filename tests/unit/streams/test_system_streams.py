@@ -191,7 +191,7 @@ def test_streams_are_compared_in_short_steps_with_a_pause_behind_each(
     LifecycleLog(quiet, later).start()
     turns.run()
     assert reported(quiet)[7:] == [("created", name) for name in untold], "each once, in the order in which they came"
-    # Four steps for the entries, three between those for their streams, and three at least for the new ones.
+    # Four steps for the entries, three between the ones for their streams, and three at least for the new ones.
     assert pauses.count(registry_stream.PAUSE_S) >= 10
 
 

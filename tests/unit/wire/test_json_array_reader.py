@@ -88,7 +88,7 @@ def test_what_one_parser_refuses_is_refused(portion_bytes: int, seed: int) -> No
 
 
 def test_no_step_parses_more_than_a_portion_or_one_element() -> None:
-    """The measure of a step is what it gives the parser and how many brackets it counts, not a time."""
+    """The measure of a step is the bytes it gives the parser and the brackets it counts, not a time."""
     parsed: list[int] = []
 
     def counting(text: bytes) -> list[msgspec.Raw]:

@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_not_taken() -> None:
 
 
 def test_no_step_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted by what a step encodes and copies, not by a time."""
+    """Counted by the bytes that a step encodes and copies, not by a time."""
     encoded: list[int] = []
 
     def counting(records: list[Record], *args: object) -> object:

@@ -26,7 +26,7 @@ def decoded(fragments: Fragments) -> list[dict[str, object]]:
 
 
 def check_rows(fragments: Fragments, records: list[Record], base: int = 0) -> None:
-    """Whatever wrote the rows, they must lead to every part of every record."""
+    """However the rows were written, they must lead to every part of every record."""
     view = view_of(fragments, base)
     assert view.count == len(records)
     assert [data_of(view, i) for i in range(view.count)] == [bytes(record.data) for record in records]
@@ -180,7 +180,7 @@ def test_a_head_ends_in_the_suffix_of_its_node(node: str) -> None:
 
 
 def test_no_node_is_a_suffix_of_another() -> None:
-    # Otherwise a reader would not be shown what a node with a longer name wrote.
+    # Otherwise a reader would miss the records of a node with a longer name.
     assert not node_suffix("ab").endswith(node_suffix("b"))
     assert not node_suffix('a","$node":"b').endswith(node_suffix("b"))
 

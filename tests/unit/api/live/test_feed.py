@@ -46,7 +46,7 @@ def test_more_followers_than_a_tick_serves_still_share_one_frame() -> None:
 
 
 def test_who_gets_a_turn_gets_all_there_is_by_then() -> None:
-    """A record that comes during a round goes with that round to everyone who still waits for it."""
+    """A record that comes during a round goes with that round to every follower that still waits for it."""
     rig = Rig()
     rig.put("t")
     first, second = ([rig.follow("t") for _ in range(FOLLOWERS_MAX)] for _ in range(2))

@@ -11,7 +11,7 @@ def test_a_sink_that_is_no_longer_swept_is_not_kept() -> None:
     rig = Rig()
     sweep = Sweep(rig.run_queue)
     sink = rig.sink()
-    # As connections do: they keep what ends their being swept.
+    # As connections do: they keep the function that ends their sweeping.
     sink.remove = sweep.add(sink)  # type: ignore[attr-defined]
     assert len(sweep) == 1
     sink.remove()  # type: ignore[attr-defined]

@@ -178,7 +178,7 @@ def test_a_store_that_is_gone_states_nothing_about_its_objects(s3: S3Server, cre
 def test_a_missing_bucket_is_no_missing_object(s3: S3Server, credentials: None) -> None:
     store = RemoteStore("s3://nobody-made-this/x")
     calls = every_call(store)
-    del calls["remove"]  # Removing what is not there is fine, wherever it is not.
+    del calls["remove"]  # Removing a missing file is fine, missing in any place.
     for name, call in calls.items():
         with pytest.raises(StoreUnavailable, match=r"NoSuchBucket|not exist|404"):
             call()
