@@ -164,9 +164,9 @@ def _scaled(value: float, floor: float) -> float:
 
 # Admission of appends under pressure.
 #
-# Normally every append is admitted. While the governor refuses, an append gets 429 with the time after
-# which to try again; topics of the highest band are let in until the log itself is full. A caller that would rather
-# wait than be refused (`disable_backpressure`) waits here, in order, and is told how long it did.
+# Normally every append is admitted. While the governor refuses, an append gets 429 with the time after which to try
+# again; topics of the highest band are let in until the log itself is full. A caller that prefers to wait
+# (`disable_backpressure`) waits here, in order, and gets its waiting time.
 #
 # Waiting requests hold memory, so they are bounded as the log's own queue is: beyond that many bytes, and after half a
 # minute, they are refused like the others.
@@ -194,7 +194,7 @@ class Admission:
         self._parked: deque[_Parked] = deque()
         self._parked_bytes = 0
         self.refusing = False
-        """Whether everyone has to be asked for here, and not only those who would wait."""
+        """Whether every append is checked here, and not only patient ones."""
         self._retry_after_ms = 0
         self.refused_total = 0
         self.parked_total = 0
@@ -212,7 +212,7 @@ class Admission:
     def keeps_waiting(self, name: str, batch: Batch, done: AppendDone) -> bool:
         """Whether an append has to wait, and is then done later; raises where it is refused.
 
-        Asked for those who would rather wait, and for everyone while the governor refuses.
+        Called for patient appends, and for every append while the governor refuses.
         """
         if not batch.disable_backpressure:
             if not self._lets_in(name):
@@ -225,7 +225,7 @@ class Admission:
         return True
 
     def let_in(self) -> None:
-        """Lets those in who wait, in their order, as far as there is room. Called whenever there may be."""
+        """Admits waiting appends in order, while there is room. Called whenever there may be room."""
         if not self._parked:
             return
         now = self._seconds()
@@ -289,8 +289,8 @@ class Admission:
 
 # Drives the governor: measures ten times a second, passes the values to it, and applies its decision.
 #
-# Everything measured is there anyway: how late this timer was, what the scheduler left over, what the writers count.
-# The paths that requests take do nothing for it.
+# All measured values exist anyway: the delay of this timer, the scheduler's backlog, the writers' counters. Request
+# paths do no work for it.
 
 _log = logging.getLogger(__name__)
 
@@ -357,7 +357,7 @@ class Throttle:
         self._obey(Decision())
 
     def measure(self) -> Sample:
-        """One look at everything. A test may put its own in this place."""
+        """One measurement of all values. A test may replace it."""
         now = self._clock.monotonic()
         lag_ms = max(now - self._due_s, 0.0) * 1000.0 if self._due_s else 0.0
         commit_ms = max([meter.read(now) for meter in self._meters], default=0.0)
@@ -409,7 +409,7 @@ class Throttle:
 
 
 class _Meter:
-    """How long a shard's commits take, from what its writer counts anyway."""
+    """The duration of a shard's commits, from its writer's counters."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard

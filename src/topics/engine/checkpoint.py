@@ -203,7 +203,7 @@ def asks_for_indexes(contract: bytes) -> bool:
 
 
 def encode_work(entry: CatalogTopic) -> bytes:
-    """A digest of what a pipeline works on; empty when there is nothing."""
+    """A digest of the pipeline's input; empty if there is none."""
     if not entry.segments and not entry.removals:
         return b""
     spans = [(segment.first_seq, segment.count) for segment in entry.segments]
@@ -236,7 +236,7 @@ class ChainWeight:
         return sum(self.sizes) > 2 * self.live_bytes
 
     def found(self, size: int, reported: int, live: int) -> None:
-        """A snapshot, older than those before, reports so many topics, of some as the first."""
+        """Counts the topics of an older snapshot, some of which it contains first."""
         self.sizes.insert(0, size)
         self.live_bytes += size * live // reported if reported else 0
         self.live_topics += live
@@ -304,14 +304,14 @@ class Checkpointer:
         self.retired: list[WalPosition] = []
         """Where the logs of shards ended that a smaller number of shards no longer uses."""
         self.first_new = 1
-        """Topics from this number on are not in the snapshots, or will only be in the one that is being taken."""
+        """Topics with this id or a higher one are in no snapshot, except the one being taken."""
         self.running = False
         self.error: Exception | None = None
         """Why the last one failed."""
         self.failures = 0
         self.completed = 0
         self._known_before = 1
-        """Topics below this number were in snapshots before the one that is being taken, as far as they lived then."""
+        """Topics below this id, if they existed, are in snapshots before the one being taken."""
         self._new = self._new_bytes = 0
         """How many others that one has, and in how many bytes."""
         self._due: list[Topic] = []
@@ -325,7 +325,7 @@ class Checkpointer:
         core.capture_due.subscribe(self._capture)
 
     def job(self, full: bool = False, then: Callable[[bool], None] = lambda done: None) -> Job:
-        """Takes a checkpoint; `then` is told whether it succeeded. A failed one leaves everything as it was."""
+        """Takes a checkpoint; `then` is called with its success. A failed one has no effect."""
         self.running = True
         self._known_before, self.first_new = self.first_new, self._core.next_topic_id
         full, kept = self._extent(full)
@@ -382,7 +382,7 @@ class Checkpointer:
         if not self.chain or (self.weight.is_mostly_dead and self._core.room.short is None):
             return True, []
         if full:
-            # Topics that are paged out are as the snapshots have them, whatever a recovery found.
+            # Paged-out topics equal their snapshots, regardless of the recovery.
             return True, self.chain if pager.places.by_id else []
         if pager.places.by_id and len(self.chain) > _CHAIN_MAX:
             return True, self.chain[:1]
@@ -539,7 +539,7 @@ class Checkpointer:
                     segment.flags = None
 
     def _clean_up(self, head: SnapshotHead, trash: list[SegmentKey]) -> None:
-        """Step 4; off the loop. Whatever a crash leaves behind here is removed by the next start."""
+        """Runs step 4 off the loop. The next start removes leftovers of a crash here."""
         core = self._core
         self._before_clean_up()
         for capture in self._captures:
@@ -590,7 +590,7 @@ class Checkpointer:
         _log.error("checkpoint failed", extra={"error": str(error)})
         core = self._core
         if written:
-            # The snapshot has them; whether the catalog does, nobody knows.
+            # The snapshot contains them; whether the catalog does is unknown.
             for capture in self._captures:
                 if core.exists(capture.topic):
                     core.dirty[capture.topic.shard].add(capture.topic)

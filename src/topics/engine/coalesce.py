@@ -64,7 +64,7 @@ class AppendSource(Protocol):
 
 
 class StageBatch(Protocol):
-    """Stages a batch that stands for so many requests (`Appender`)."""
+    """Stages a batch of several requests (`Appender`)."""
 
     def __call__(
         self, topic: Topic, batch: Batch, done: AppendDone, *, callers: int, keyed: KeyedBlock | None
@@ -101,7 +101,7 @@ class CoalescingGroup:
         return 0 if self.staged else len(self.requests)
 
     def may_bring(self, key: str) -> bool:
-        """Whether the key may be among those of the group, which is not known before it is decoded."""
+        """Whether the key may be in the group, whose keys are unknown before decoding."""
         return self.source is not None or key in self.places
 
     def stage(self) -> None:
@@ -156,7 +156,7 @@ class Coalescer:
         group: CoalescingGroup | None = topic.coalesced
         while group is not None and (group.source is not None or len(group.requests) == GROUP_MAX):
             group.stage()
-            # Requests that were then handled one by one are a group again. A topic has one that waits, and no more.
+            # Requests handled one by one form a group again. A topic has at most one waiting group.
             group = topic.coalesced
         shard = None
         if group is None:
@@ -164,7 +164,7 @@ class Coalescer:
             if not shard.coalesces:
                 return False
         if key is not None:
-            # One lookup reports keys that are known, on their way, or of this tick.
+            # One lookup finds keys that are known, in flight, or of this tick.
             by_key = group.by_key or group.begin_keys(self._core.limits.max_idempotency_keys)
             if by_key is None or key in by_key:
                 return False

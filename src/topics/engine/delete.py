@@ -30,7 +30,7 @@ _TAIL_RECORDS = 20_000
 """A longer tail, which only ephemeral topics have, is not looked through by the loop."""
 _RUNS_A_STEP = 64
 _RECORDS_A_STEP = 20_000
-"""Runs and records looked at in one step off the loop."""
+"""Runs and records examined in one step off the loop."""
 
 
 class Delete(LogOperation):
@@ -79,14 +79,14 @@ class Deleter:
         self._core = core
         self._background = background
         self._long: dict[int, deque[Callable[[], None]]] = {}
-        """Topics with a long delete on its way, and those that wait for it."""
+        """Topics with a long delete in progress, and the deletes that wait for it."""
 
     def delete(self, name: str, selector: DeleteSelector, done: DeleteDone) -> None:
         core = self._core
         core.check_accepting()
         topic = core.existing(name)
         core.expire(topic)
-        # A delete concerns what is there now: later records are safe from it, whatever their tag.
+        # A delete applies to the current records only: later records stay, regardless of their tag.
         below = topic.head + 1
         if selector.before_seq is not None:
             below = min(below, selector.before_seq)
@@ -98,7 +98,7 @@ class Deleter:
     def _delete_matching(self, topic: Topic, match: TagMatch, below: int, done: DeleteDone) -> None:
         waiting = self._long.get(topic.id)
         if waiting is not None:
-            # One after the other: what the first deletes is not weighed again by the second.
+            # One after the other: records deleted by the first are not counted again by the second.
             waiting.append(lambda: self._begin_long(topic, match, below, done))
             return
         ranges: list[SeqRange] = []
@@ -147,7 +147,7 @@ _Step = Callable[[], object]
 
 
 class LongDelete:
-    """A delete by tag that looks into segments, or marks many records, on its way to the log."""
+    """A delete by tag in progress, which reads segments or marks many records."""
 
     def __init__(
         self, deleter: Deleter, core: EngineCore, background: Background, topic: Topic, match: TagMatch, below: int,
@@ -172,7 +172,7 @@ class LongDelete:
         self._go_on(None)
 
     def _go_on(self, outcome: object) -> None:
-        """Hands over what a step found. Without a loop, steps are done at once: then one call does them all."""
+        """Returns the results of a step. Without a loop one call runs all steps."""
         self._outcome.append(outcome)
         if self._running:
             return

@@ -6,14 +6,14 @@ the records before would keep them for ever. So where there is an archive, each 
 on purpose and the catalog lists them. They are forgotten once the archive has reported, in a separate file, that it has
 applied every catalog up to theirs. Evictions by cap or time are not kept here: the archive may outlive the log.
 
-While no pipeline runs nothing is forgotten. A range that is too large would remove records from the archive for good,
-also those that exist nowhere else, and one that is too small would keep deleted data. So what is kept then grows with
-the deletes (docs/decisions/0047), and three things keep it small:
+While no pipeline runs, all ranges are kept. A range that is too large would remove records from the archive
+permanently, including ones that exist nowhere else, and one that is too small would keep deleted data. So the ranges
+grow with the deletes (docs/decisions/0047), and three rules bound them:
 
 * Ranges are kept encoded, in at most `EXPORTED_MAX` lists: of all neighbours but the newest, the smallest two are
   joined when there is one more.
 * Two ranges with nothing between them that an archive may hold are one, once there are many (`harmless_between`).
-* Somebody is told when it becomes much all the same.
+* A large number is logged as a warning.
 """
 
 import logging
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class TopicDeletes:
-    """A topic's part: what catalogs have told, and what the next one will."""
+    """A topic's part: the ranges in catalogs, and the ranges for the next one."""
 
     __slots__ = ("exported", "fresh", "many", "much_bytes")
 
@@ -105,7 +105,7 @@ class DeleteExport:
 
     def load(self, topic: Topic, part: bytes) -> None:
         if not self.on:
-            return  # There is no archive any more, so nobody will ever ask.
+            return  # There is no archive any more, so the ranges are never needed.
         topic.parts = {**(topic.parts or {}), self.name: TopicDeletes(decode_packed(part))}
 
     def may_page_out(self, topic: Topic) -> bool:
@@ -176,7 +176,7 @@ class DeleteExport:
 def joined(topic: Topic, reader: RunReader, ranges: Ranges) -> Ranges:
     """The ranges as they are told: where there are many, neighbours are one with whatever harmless lies between."""
     if len(ranges) <= EXACT_MAX:
-        # Exactly what was deleted is the better answer while it costs nothing.
+        # Exact ranges are the better answer while they cost nothing.
         return ranges
     found = ranges[:1]
     for first, last in ranges[1:]:

@@ -1,8 +1,8 @@
 """Housekeeping: periodic maintenance, a bounded amount each second.
 
-Old tails are sealed, memory is kept within its bound, checkpoints are taken when the log has grown or aged, expired
-records and idempotency keys of quiet topics are let go, old segments move to the cold tier. Nothing here is needed for
-correctness, and everything here may be late.
+Old tails are sealed, memory is bounded, checkpoints are taken when the log has grown or aged, expired records and
+idempotency keys of idle topics are removed, old segments move to the cold tier. Correctness does not depend on this
+work, and all of it may be late.
 
 The cold tier in an object store: the checks at a start, and the removal of leftover objects.
 
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 def missing_near(core: EngineCore) -> list[Finding]:
-    """Brings what the loop needs of every cold segment to the local disk; returns those that the store has lost.
+    """Copies the indexes and flags of cold segments to the local disk; returns the segments that the store has lost.
 
     Raises ColdStoreUnavailableError when something is needed and cannot be asked for.
     """
@@ -86,7 +86,7 @@ def folder_in_place(fs: FileSystem, layout: Layout, lock: FolderLock) -> bool:
 
 
 class Sweeper:
-    """Removes from the store what no topic names: what a crash left of moving and deleting. Done once a start."""
+    """Removes unreferenced objects from the store, which a crash left behind. Runs once after each start."""
 
     def __init__(self, core: EngineCore, fs: FileSystem) -> None:
         self._core = core
@@ -126,7 +126,7 @@ class Sweeper:
             _log.error("unknown topic in the object store", extra={"folder": folder})
             return
         topic = core.topics.get(topic_id)
-        # A snapshot may still name what is waiting to be removed.
+        # A snapshot may still name segments that wait for removal.
         kept = {key.first_seq for key in core.trash if key.cold and key.topic_id == topic_id}
         kept |= {segment.first_seq for segment in topic.segments if segment.cold} if topic is not None else set()
         if topic is None and topic_id in {dropped for shard in core.dropped for dropped in shard}:
@@ -148,7 +148,7 @@ class Sweeper:
 
 
 def drop_stale_copies(core: EngineCore) -> None:
-    """Removes the copies of segments that are not in the store any more, or that nobody names."""
+    """Removes the copies of segments that are no longer in the store or unreferenced."""
     far = core.store.far
     if far is not None:
         named = {
@@ -238,7 +238,7 @@ class Housekeeper:
         self._checkpoint_when_due()
 
     def _check_folder(self) -> None:
-        """Refuses writes once the data folder has vanished: three looks at names, which need no disk."""
+        """Refuses writes once the data folder has vanished: three name lookups, which need no disk access."""
         if self._vanished or self._in_place():
             return
         self._vanished = True
@@ -292,7 +292,7 @@ class Housekeeper:
         core = self._core
         held = core.retention.tail_bytes
         if held <= core.options.tail_memory_bytes:
-            # Usually it ends here, and that must not cost a look at each of a million topics every second.
+            # Usually it ends here, without examining a million topics every second.
             self._pressed = False
             return
         if core.pager.needed and held < _PRESSED_MAX * core.options.tail_memory_bytes:

@@ -47,7 +47,7 @@ class KnownAppend(NamedTuple):
     """Whether the hash is that of the data of one record that has nothing else."""
 
     def holds(self, content: bytes) -> bool:
-        """Whether this is the text, or the data, that was written, as far as anybody knows."""
+        """Returns whether this text or data equals the written one, as far as known."""
         return not self.digest or xxh3_64_digest(content) == self.digest
 
 
@@ -96,7 +96,7 @@ class KeyedBlock:
 
     @property
     def memory_bytes(self) -> int:
-        """The memory of the keys and what is remembered of each, estimated."""
+        """The estimated memory of the keys and their entries."""
         keys = self.keys
         if isinstance(keys, str):
             return _BLOCK_BYTES + _KEY_BYTES + getsizeof(keys)
@@ -117,7 +117,7 @@ def _fragment(view: View, place: int) -> bytes:
 
 
 class KeyMemory(Mapping[str, KnownAppend]):
-    """All keys of a topic; as a mapping those that are known, the oldest first."""
+    """All keys of a topic; as a mapping it contains the known keys, oldest first."""
 
     __slots__ = ("_blocks", "by_key", "memory_bytes")
 
@@ -142,7 +142,7 @@ class KeyMemory(Mapping[str, KnownAppend]):
         return [block.save() for block in self._blocks]
 
     def begin(self, key: str) -> KeyedBlock | None:
-        """Takes the key of a batch that is about to go on its way; None where it is taken."""
+        """Reserves the key of a batch before it is logged; None if it is already in use."""
         taken = KeyedBlock(key)
         return taken if self.by_key.setdefault(key, taken) is taken else None
 
@@ -166,7 +166,7 @@ class KeyMemory(Mapping[str, KnownAppend]):
                 del self.by_key[key]
 
     def _taken(self, keys: Keys) -> KeyedBlock | None:
-        """The keys of a block that is on its way here; None if it is none, as when the log is replayed."""
+        """The keys of a block in flight; None if it is not in flight, as in replay."""
         found = self.by_key.get(keys if isinstance(keys, str) else next(iter(keys)))
         return found if found is not None and not found.known and found.keys is keys else None
 
@@ -187,7 +187,7 @@ class KeyMemory(Mapping[str, KnownAppend]):
             block.written = min(block.written, written)
 
     def forget(self, oldest: int) -> None:
-        """Forgets what was written before a moment."""
+        """Forgets keys written before a time."""
         blocks, by_key = self._blocks, self.by_key
         while blocks and blocks[0].written < oldest:
             block = blocks.popleft()
@@ -212,7 +212,7 @@ class KeyMemory(Mapping[str, KnownAppend]):
                     kept._add(KeyedBlock.load(state))
         return kept if kept.by_key else None
 
-    # As a mapping, for those who look at all of them.
+    # The mapping interface, for callers that iterate over all keys.
 
     def __getitem__(self, key: str) -> KnownAppend:
         block = self.by_key[key]
@@ -227,5 +227,5 @@ class KeyMemory(Mapping[str, KnownAppend]):
                     yield key
 
     def __len__(self) -> int:
-        """With those that are on their way: it is what a limit is compared with."""
+        """Includes keys in flight: limits are compared with this number."""
         return len(self.by_key)

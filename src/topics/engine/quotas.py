@@ -99,16 +99,17 @@ class Totals:
         self.queues = 0
         """Topics that are queues."""
         self.records = 0
-        """Live records; whatever changes `Topic.live_count` changes this by as much."""
+        """Live records; every change of `Topic.live_count` changes this by the same amount."""
         self.appended = 0
         """Records that were published since this process started, and their payload; once for a batch."""
         self.appended_bytes = 0
         self.reads = 0
-        """Reads since this process started; one that many who follow a topic share counts once."""
+        """Reads since this process started; a read shared by several followers counts once."""
         self.dead_letters_refused = 0
         """Jobs that could not be moved to their dead letter topic, since this process started; each attempt counts."""
         self.consumers_given_up = 0
-        """How often a topic came to evict what its slowest consumer had not committed, since this process started."""
+        """The number of times that a topic evicted records that its slowest consumer had not committed, since this
+        process started."""
         self.dead_letter_topics: Counter[str] = Counter()
         """The names of dead-letter topics, with how many queues have each."""
         self.in_flight = InFlight()
@@ -162,7 +163,7 @@ _COUNTED_TOPICS_MS = 100
 
 
 class Tenant:
-    """Names that begin alike."""
+    """Names with a common prefix."""
 
     __slots__ = ("counted_at", "kept_bytes", "prefixes", "topics", "used_bytes")
 
@@ -173,7 +174,7 @@ class Tenant:
         )
         """None of them begins with another, so that nothing is counted twice."""
         self.used_bytes = 0
-        """No less than there is: what was counted, and all that was let in since."""
+        """An upper bound: the last count plus all admissions since."""
         self.topics = 0
         self.counted_at: int | None = None
         self.kept_bytes = 0
@@ -254,7 +255,7 @@ class Quotas:
     def _count_topics(self, tenant: Tenant) -> int:
         core = self._core
         there = sum(core.names.count(prefix) for prefix in tenant.prefixes)
-        # And those on their way, which are among the last that got a name.
+        # Includes topics being created, which are among the last named ones.
         coming, found = core.coming_count, 0
         for topic in reversed(core.directory.resident.values()) if coming else ():
             if not coming:
@@ -265,7 +266,7 @@ class Quotas:
         return there + found
 
 
-# Memory that topics keep for as long as they hold something, beyond what the log and the tails bound by themselves.
+# Memory that topics keep beyond the log and the tails, which have separate bounds.
 #
 # | kept | by |
 # |---|---|
@@ -280,7 +281,7 @@ class Quotas:
 _BLOCK_BYTES = 450
 """A block in memory besides its records: the object, its numbers, and the heads of two byte strings."""
 KEY_BYTES = 1_000
-"""An idempotency key and what is remembered of it, before it is known how long it is."""
+"""The assumed memory of an idempotency key, before its length is known."""
 _TIGHT_SHARE = 8
 """Within the last eighth of a budget every write is checked by itself."""
 
@@ -305,7 +306,7 @@ class KeptMemory:
         self._look()
 
     def note(self, topic: Topic) -> None:
-        """Count what a topic keeps now. Called after each change of it."""
+        """Update the memory of a topic. Called after each of its changes."""
         if topic.closing:
             self.forget(topic)
             return
@@ -413,7 +414,7 @@ def fits_into(quotas: Quotas, topic: Topic, sizes: Iterable[int]) -> int:
 
 
 def check_room(topic: Topic, count: int, size: int, quota: int, used: int) -> None:
-    """Refuses what does not fit into a topic that rejects, or into the server's quota (0: there is none)."""
+    """Refuses records that do not fit into a topic that rejects, or into the server's quota (0: unlimited)."""
     if topic.rules.rejects:
         config = topic.staged_config
         if (config.cap_records and count > config.cap_records) or (config.cap_bytes and size > config.cap_bytes):
@@ -429,7 +430,7 @@ def check_room(topic: Topic, count: int, size: int, quota: int, used: int) -> No
 
 
 def records_that_fit(topic: Topic, sizes: Sequence[int], quota: int, used: int) -> tuple[int, TopicsError | None]:
-    """How many of the first records fit, and what is in the way of the others."""
+    """The number of first records that fit, and the error for the others."""
     count, room = len(sizes), float("inf")
     reason: TopicsError | None = None
     if topic.rules.rejects:

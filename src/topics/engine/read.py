@@ -533,10 +533,10 @@ def as_ranges(seqs: Iterable[int], below: int) -> list[SeqRange]:
 # A range is reported to every read across it, so it is kept while any record before it may be read. A router that lags
 # behind an evicting source leaves one each time it continues. Two rules bound their number:
 #
-# * What is below the floor of evictions is told by the floor, and forgotten here. * Two ranges with nothing live
-# between them are one: a reader that meets the first has nothing to read before it meets the second. Records deleted on
-# purpose between them then count as part of the gap, as they do below the floor (docs/decisions/0041). Ranges are
-# merged only once there are many, since exact ranges are the better answer.
+# * Ranges below the floor of evictions are dropped: the floor reports them.
+# * Two ranges without live records between them are merged: a reader that meets the first has no records to read before
+#   the second. Records deleted on purpose between them then count as part of the gap, as they do below the floor
+#   (docs/decisions/0041). Ranges are merged only once there are many, since exact ranges are the better answer.
 #
 # So there are at most one more range than live records, plus a few that are not worth merging.
 

@@ -61,9 +61,9 @@ from topics.transactions.transaction_frames import decode_append, decode_committ
 # bytes: a damaged byte must not look like a restart of the machine, which would report losses that never happened. A
 # copy whose CHECK is right counts.
 #
-# It is written before the first seq is given out. A snapshot that was taken while none were given out, at the end of a
-# recovery or of a clean stop, records it (`SnapshotHead.quiet`): if it is younger than the run, nothing can be missing
-# behind it. So neither a start that nobody wrote to nor a clean stop leaves a hole in any topic's seqs.
+# It is written before the first seq is assigned. A snapshot taken while none were assigned, at the end of a recovery or
+# of a clean stop, records it (`SnapshotHead.quiet`): if it is younger than the run, nothing can be missing behind it.
+# So neither a run without writes nor a clean stop leaves a hole in any topic's seqs.
 #
 # `stopped` is added where a clean stop could not take its last checkpoint, on a full disk for instance, while every log
 # is synced to its end: then nothing that was logged can be missing either.
@@ -75,7 +75,7 @@ _NO_BOOT = "-"
 _STOPPED = "stopped"
 _WORDS = 4
 _COPY_BYTES = 256
-"""Each copy is padded with spaces, so that what is changed in place needs no room."""
+"""Each copy is padded with spaces, so that changes in place need no space."""
 
 
 class LastRun(NamedTuple):
@@ -130,7 +130,8 @@ def note_running(fs: FileSystem, layout: Layout, run: LastRun) -> None:
 
 
 def note_stopped(fs: FileSystem, layout: Layout) -> None:
-    """In place: on a full disk there may be no room for another file. Where it fails, a stop is told as a crash."""
+    """In place: on a full disk there may be no room for another file. If it fails, the next start treats the stop as a
+    crash."""
     with contextlib.suppress(OSError):
         text = read_small(fs, layout.machine)
         file = fs.open(layout.machine, write=True)
@@ -185,7 +186,7 @@ class Recovery:
         """Whether everything that was logged is on the disk, or in the snapshots."""
         self._snapshots_have_all = False
         """Whether everything that was given out is in the snapshots."""
-        # Seqs given out before followed from the reserve of that run; those given out from now on follow from this one.
+        # Earlier seqs were bounded by the reserve of that run; later ones are bounded by this one.
         core.applier.reserve = last.reserve
         self._progress = progress
         self._positions: dict[int, WalPosition] = {}
@@ -193,7 +194,7 @@ class Recovery:
         self._log_bytes = 0
         self._log_total = 1
         self._commits: set[int] | None = None
-        """The numbers of all committed transactions in the log, once somebody had to ask."""
+        """The ids of all committed transactions in the log, once needed."""
         self.chain: list[int] = []
         self.weight = ChainWeight()
         self.dropped: list[int] = []
@@ -219,7 +220,7 @@ class Recovery:
         if head is not None and head.shard_count != len(self._core.shards):
             self.changed = True
         if not self._snapshots_have_all and self._last.since >= 0:
-            # From now on it is: whatever was given out is found by now, or told as lost.
+            # From now on it is quiet: every assigned seq was found or reported as lost.
             self.changed = True
         for topic in self._core.topics.values():
             self._reconcile(topic)
@@ -258,7 +259,7 @@ class Recovery:
         self.chain = [*newest.chain, newest.number]
         gone: set[int] = set()
         doubtful: list[int] = []
-        # The newest first, so that a topic is read once, and may be left where it is for as long as nobody asks.
+        # The newest first, so that a topic is read once, and may stay in the snapshot until it is used.
         for number in reversed(self.chain):
             file = self._open_snapshot(number)
             found, reported, before = file.directories(), 0, self._known
@@ -436,7 +437,7 @@ class Recovery:
             self._commits.add(decode_committed(frame.body).number)
 
     def _skip_block(self, topic: Topic, body: memoryview) -> None:
-        """Nobody saw these records, but later ones may have been given the seqs behind them."""
+        """These records were never visible, but later records may have the seqs after them."""
         block = Block.of(decode_block(body))
         self._core.applier.gap(topic, block.first_seq, block.last_seq, None)
         topic.next_base = block.next_base
@@ -477,15 +478,15 @@ class Recovery:
     # Effects of a crash
 
     def _reconcile(self, topic: Topic) -> None:
-        """Records what did not survive as lost, and prepares the topic for writes."""
+        """Records lost seqs, and prepares the topic for writes."""
         core = self._core
         durability = topic.config.durability
         head = topic.head
         if durability is Durability.EPHEMERAL:
             self._lose_unlogged(topic, head if self._snapshots_have_all else max(head, topic.ceiling))
         elif durability.reserves_seqs and topic.ceiling > head and not (self._same_boot or self._log_is_whole):
-            # Seqs up to the ceiling may have been given out and lost. They are never given out again, and readers are
-            # told. While the machine kept running, the page cache kept every write, and nothing can be missing.
+            # Seqs up to the ceiling may have been assigned and lost. They are never assigned again, and reads report
+            # them. While the machine kept running, the page cache kept every write, and nothing can be missing.
             core.applier.gap(topic, head + 1, topic.ceiling, LossReason.CRASH, 0)
             self.changed = True
         if topic.unlogged:
@@ -502,7 +503,7 @@ class Recovery:
         topic.shard = core.shard_number(topic.id)
 
     def _lose_unlogged(self, topic: Topic, last: int) -> None:
-        """Class ephemeral: what stood behind the last segment, up to `last`, was in memory only."""
+        """Class ephemeral: records after the last segment, up to `last`, were in memory only."""
         first = max(
             topic.earliest,
             topic.segments[-1].last_seq + 1 if topic.segments else 0,
@@ -512,7 +513,7 @@ class Recovery:
             self._core.applier.gap(topic, first, last, LossReason.CRASH, max(topic.head - first + 1, 0))
             self.changed = True
         if topic.keys is not None:
-            # A writer that repeats itself must not be told of records that are gone.
+            # A retried append must not be answered with lost records.
             topic.keys = topic.keys.below(first)
 
     def _name_topics(self) -> None:
@@ -543,7 +544,7 @@ class Recovery:
                 if segment.blocks is not None:
                     continue  # Made out of the log just now and not written yet: the disk may be full, nothing is lost.
                 if segment.cold and core.store.far is not None:
-                    continue  # The store may be away; what is needed of it now comes below.
+                    continue  # The store may be unreachable; required objects are fetched below.
                 if segment.cold and core.layout.cold_root is None:
                     what = "it was moved to a cold folder, and none is set now"
                 elif not all(self._fs.exists(path + ending) for ending in (".data", ".idx")):
@@ -558,7 +559,7 @@ class Recovery:
             raise DamageError(missing)
 
     def _unknown_topics(self) -> list[Finding]:
-        """Topics with files that nobody ever created: it is the snapshots and the log that are gone, not they.
+        """Topics with files but without a creation: the snapshots and the log are lost, not the topics.
 
         A topic's creation is on disk before its first segment is written. Without this check a data folder that lost
         its `meta` would start empty and remove every segment as an orphan.
@@ -592,7 +593,7 @@ _APPLY: dict[FrameKind, Callable[[Recovery, Topic, Frame], None]] = {
 
 
 def remove_orphans(core: EngineCore, fs: FileSystem) -> int:
-    """Removes segment files that no topic names: what a crash left of sealing, relocating and deleting.
+    """Removes unreferenced segment files, which a crash during sealing, relocation or deletion left behind.
 
     An object store is tidied up later (`engine.housekeeping`).
     """
@@ -615,7 +616,7 @@ def remove_orphans(core: EngineCore, fs: FileSystem) -> int:
                 found = fs.list_dir(path)
             except NotADirectoryError:
                 continue
-            # Files with other names belong to somebody else, and are left alone.
+            # Files with other names are not ours and stay.
             names = {name: number_in(name.rsplit(".", 1)[0], "seg-", "") for name in found}
             unnamed = [name for name, first in names.items() if first and (topic_id, first, cold) not in named]
             for name in unnamed:

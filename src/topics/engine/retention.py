@@ -22,7 +22,7 @@ from topics.wire.record_slicing import payload_sizes
 
 _CHUNK_RECORDS = 256
 Dropped = Callable[[Topic, Segment], None]
-"""Told of each segment that no longer holds anything live, so that its files can go."""
+"""Called for each segment without live records, so that its files can be removed."""
 
 
 class HoldBack(Protocol):
@@ -47,7 +47,7 @@ class Retention:
         """Memory held by the tails of all topics together: `Topic.tail_bytes`, summed up."""
 
     def expire(self, topic: Topic, now_ms: int) -> bool:
-        """Evicts what is older than the topic's TTL; True when anything was."""
+        """Evicts records older than the topic's TTL; returns True if there were any."""
         ttl = topic.config.ttl_ms
         if not ttl or not topic.live_count:
             return False
@@ -80,8 +80,8 @@ class Retention:
         return self._held(topic, floor)
 
     def _holds_all(self, topic: Topic) -> bool:
-        """Whether consumers hold back everything there is. Asked first, because looking for what caps and age take
-        costs more, the more is held back."""
+        """Returns whether consumers retain all records. Checked first, because the cost of finding evictions grows with
+        the retained records."""
         most = topic.config.retain_for_consumers
         if not most or self.hold_back is None or topic.live_bytes > most:
             return False
@@ -107,7 +107,7 @@ class Retention:
         return forced
 
     def make_room(self, topic: Topic, count: int, size: int) -> None:
-        """Evicts what records pushed out that are lost themselves by now: it does not come back in their place."""
+        """Repeats evictions by records that are lost by now: the evicted records do not reappear."""
         config = topic.config
         if config.discard is Discard.REJECT:
             return
@@ -191,7 +191,7 @@ class Retention:
             self.tail_bytes -= size
 
     def drop_segment(self, topic: Topic, segment: Segment) -> None:
-        """Takes a segment without live records out of the topic, wherever it stands.
+        """Removes a segment without live records from the topic, at any position.
 
         Dead blocks stay in the tail until they are in front: the tail must keep its seqs without holes, because it
         becomes one segment.
@@ -219,7 +219,8 @@ class Retention:
             size = run.live_bytes if count == run.live else self._reader.live_bytes(topic.id, run, flags, lo, hi)
             return count, size, run.first_seq + last_live(flags, lo, hi)
         except UNREADABLE:
-            # Nobody can look inside. All of it goes, or its counts stay and the floor alone hides what is below.
+            # The segment is unreadable. It is evicted entirely, or its counts stay and only the floor hides older
+            # records.
             whole = hi == run.count
             return (run.live, run.live_bytes, run.last_seq) if whole else (0, 0, 0)
 
@@ -250,7 +251,7 @@ class Retention:
         return topic.head + 1
 
     def _flags(self, topic: Topic, run: Run) -> bytes | bytearray | None:
-        """A run's delete flags; none of its records counts as deleted when nobody can look inside."""
+        """A run's delete flags; in an unreadable run no record counts as deleted."""
         try:
             return self._reader.flags(topic.id, run)
         except UNREADABLE:
@@ -266,7 +267,7 @@ class Retention:
             try:
                 views = list(self._reader.views(topic.id, run, begin, end, check=False))
             except UNREADABLE:
-                # Nobody can look inside: count what is left as one.
+                # The segment is unreadable: count the rest as one.
                 yield hi - 1, run.live_bytes
                 return
             for view, view_lo, view_hi, offset in views:

@@ -1,11 +1,11 @@
 """Notification scheduler: changed topics wait here, by priority, until their watchers are notified.
 
-Waiting topics stand in five bands of effective priority (see below). A round gives every band a number
-of turns, more to the higher ones, and within a band the topic that waits longest is next. So the important is served
-first, and yet a topic that k others stood before is told after k rounds and the one it came in, whatever comes after
-it; a change of its band may cost one more. On top of that waiting itself lifts a topic into higher bands.
+Waiting topics are in five bands of effective priority (see below). A round gives every band a number of turns, more to
+higher bands, and within a band the longest waiting topic is next. So important topics are served first, and yet a topic
+with k others before it is served after at most k rounds plus its first, regardless of later arrivals; a change of its
+band may cost one more. In addition, waiting lifts a topic into higher bands.
 
-A tick of the loop does a bounded amount of this work and then lets the loop look at its sockets.
+A tick of the loop does a bounded amount of this work and then lets the loop serve its sockets.
 
 Under pressure (`engine.backpressure`) two things change. Rounds keep a distance, so that several changes of a topic
 become one delivery; the highest band is exempt. And the lowest band, priorities below zero, is put off: until the
@@ -65,7 +65,7 @@ def effective_priority(
     enqueued_ms: int | None,
     now_ms: int,
 ) -> int:
-    """The priority at `now_ms`; None stands for a topic that was never read, and for one where nothing waits."""
+    """The priority at `now_ms`; None means that a topic was never read, or that no change waits."""
     if config_priority is not None:
         base = min(max(config_priority, MIN_PRIORITY), MAX_PRIORITY)
     elif auto_priority and last_consumed_ms is not None:
@@ -102,7 +102,7 @@ TOP: Final = 0
 LOWEST: Final = len(BAND_FLOORS)
 
 DELIVERIES_A_TICK: Final = 1024
-"""Watchers told in one tick. A topic is never split: the last one may exceed it."""
+"""The maximum number of watchers notified in one tick. A topic is never split: the last one may exceed it."""
 TICK_S: Final = 0.005
 """How long a tick may take before it ends early: one watcher may stand for many."""
 AGE_TICK_MS: Final = 50
@@ -128,7 +128,7 @@ class NoTimer:
 
 
 class _Place:
-    """Where a topic stands."""
+    """The scheduling state of a topic."""
 
     __slots__ = ("band", "put_off", "since_ms", "ticket")
 
@@ -137,7 +137,7 @@ class _Place:
         self.since_ms = since_ms
         self.band = band
         self.put_off = False
-        """Whether it was counted among those that pressure put off."""
+        """Whether it was counted as delayed by pressure."""
 
 
 def band_of(priority: int) -> int:
@@ -179,7 +179,7 @@ class Scheduler:
         self.deferring = False
         """Whether the lowest band is put off."""
         self.waited_ms = 0
-        """How long the topic that is being served was kept waiting; for those who are being told."""
+        """The waiting time of the topic being served, for its watchers."""
         self.backlog = 0
         """Topics that could have been served in the last tick and were not, for lack of time."""
         self.told_total = 0
@@ -253,7 +253,7 @@ class Scheduler:
         """Serves as many as fit into one tick."""
         self._armed = False
         if len(self._fresh) == len(self._waiting) and not self._window_s and not self.deferring:
-            # Nearly always: no pressure, and nobody is left of an earlier tick.
+            # The usual case: no pressure, and no topic is left of an earlier tick.
             self._serve_fresh()
         else:
             self._serve_bands()
@@ -325,7 +325,7 @@ class Scheduler:
         self._go_on(gated)
 
     def _serve(self, topic: Topic, waited_ms: int) -> int:
-        """Notifies everyone who watches a topic; how many that were."""
+        """Notifies all watchers of a topic; returns their number."""
         del self._waiting[topic]
         waiters, topic.waiters = topic.waiters, None
         if not waiters:

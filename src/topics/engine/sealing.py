@@ -44,7 +44,7 @@ ContentSize = Callable[[View, int, int], int]
 
 
 def _as_stored(topic: Topic) -> ContentSize | None:
-    """Readers get what is stored."""
+    """Readers get the stored records."""
     return None
 
 
@@ -94,7 +94,7 @@ class Sealer:
         topic.tail = []
         topic.tail_count = topic.tail_bytes = 0
         topic.tags = None
-        # Only now, as those who are told of it may look at the topic at once.
+        # Last, because listeners may read the topic immediately.
         for segment in segments:
             self._unlisted.append((topic, segment))
             self.backlog_bytes += _memory(segment)

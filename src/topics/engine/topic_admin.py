@@ -176,8 +176,7 @@ def wait_for_drop(
 def wait_while_in_motion(
     core: EngineCore, topic: Topic, again: Callable[[], None], failed: Callable[[TopicsError], None]
 ) -> bool:
-    """Puts off what needs the topic to be there or not to be there, while it is being created or deleted. Raises where
-    nothing can be logged."""
+    """Postpones operations while the topic is being created or deleted. Raises if the topic cannot be logged."""
     if topic.closing:
         topic.notify_on_delete(again)
     elif not topic.created:

@@ -197,7 +197,7 @@ class PagerView(Protocol):
 
 
 class TopicDirectory:
-    """The topics by name, resident and paged out; also those whose creation is still on its way to the disk."""
+    """The topics by name, resident and paged out, including topics being created."""
 
     __slots__ = ("_paged_out", "_pager", "resident")
 
@@ -245,7 +245,7 @@ class TopicPager:
         self._held: WeakValueDictionary[int, Topic] = WeakValueDictionary()
         """The objects of topics that are paged out, while something still holds them."""
         self._read_at: dict[int, int] = {}
-        """When topics that are paged out were last read; only for those that ever were."""
+        """The last read time of paged-out topics; only for topics that were read."""
         self.forgotten: set[int] | None = None
         """During a checkpoint: the topics whose places are forgotten when it has ended."""
         self.destinations: Collection[int] = ()

@@ -51,7 +51,7 @@ class CatalogRemoval(msgspec.Struct, array_like=True, frozen=True):
     """Records that were deleted on purpose out of sealed segments, some of which may be gone by now."""
 
     number: int
-    """The first catalog that told of it."""
+    """The first catalog that listed it."""
     ranges: list[SeqRange]
 
 
@@ -63,9 +63,9 @@ class CatalogTopic(msgspec.Struct, array_like=True, frozen=True):
     """JSON, as in a snapshot."""
     head: int
     earliest: int
-    """The first live seq: whatever lies below it is gone, for any reason."""
+    """The first live seq: all records below it are removed, for any reason."""
     evict_floor: int
-    """Whatever lies below it was lost to a cap or to time, or deleted before that."""
+    """All records below it were evicted by a cap or by time, or deleted before."""
     segments: list[CatalogSegment]
     lost: list[SeqRange]
     """Ranges that a crash or damage took."""
@@ -157,7 +157,7 @@ def encode_catalog(
 
 
 def decode_catalog(data: bytes | memoryview) -> Catalog:
-    """Reads and checks a catalog; raises ValueError naming what is wrong."""
+    """Reads and checks a catalog; raises ValueError with the problem."""
     found = _decoder.decode(_checked(data))
     return Catalog(found.head, found.topics)
 

@@ -24,7 +24,7 @@ class Rotation:
 
 
 class Reopening:
-    """Asks the writer of a halted shard whether it can write again; `done` is told when it can."""
+    """Asks the writer of a halted shard whether it can write again; `done` is called when it can."""
 
     def __init__(self, done: Callable[[], None]) -> None:
         self.done = done
@@ -51,7 +51,7 @@ class CommitTiming(NamedTuple):
 
 
 AT_ONCE = CommitTiming()
-"""Of what needs no log."""
+"""The timing of operations that are not logged."""
 
 
 # A latency histogram in the shape Prometheus reads: counts below fixed bounds, a sum and a total.

@@ -70,7 +70,7 @@ class CommitThread:
         self.coalesces = True
         self._tick: list[Submission] = []
         self._expecting = False
-        """Whether the tick's hand-over is on its way."""
+        """Whether the tick's hand-over is scheduled."""
         self._queue: SimpleQueue[_Work] = SimpleQueue()
         self._answers: deque[Run] = deque()
         self.outstanding = 0
@@ -80,7 +80,7 @@ class CommitThread:
         self._roused = False
         """Whether the thread knows that there is something to sync."""
         self.resume = threading.Event()
-        """Cleared while sealing is too far behind: holding back commits is what slows the writers down."""
+        """Cleared while sealing is too far behind: delayed commits throttle the writers."""
         self.resume.set()
         self._thread = threading.Thread(target=self._run, name=f"wal-{shard.number}", daemon=True)
         self._thread.start()
@@ -150,7 +150,7 @@ class CommitThread:
         try:
             self._shard.stage_coalesced()
         finally:
-            # Only now, so that what is staged goes with this hand-over and does not ask for another.
+            # Only now, so that staged work is part of this hand-over and does not schedule another.
             self._expecting = False
         if not self._tick:
             return
@@ -228,12 +228,12 @@ class CommitThread:
             try:
                 going_on = self._turn(batch)
             except Exception as error:
-                # A thread that ended here would leave everybody waiting for ever, without a word.
+                # A thread that ended here would leave all callers waiting forever.
                 _log.exception("log shard thread failed")
                 self._answer(batch, CommitTiming(), self._writer.give_up(error))
 
     def _turn(self, batch: list[Submission]) -> bool:
-        """Does what is next; whether to go on. `batch` holds what is taken and not yet with the writer."""
+        """Runs the next step; returns whether to continue. `batch` holds submissions not yet passed to the writer."""
         waited = self._writer.unsynced_for()
         if waited is not None and waited >= self._sync_s:
             # Before the sync: a write that comes while it runs must rouse the thread once more.

@@ -84,7 +84,7 @@ def _encode_column(numbers: Sequence[int]) -> bytes:
 
 
 def parts_of(frame: Frame) -> Iterator[Frame]:
-    """The frames that a frame of the log means: itself, or those of the destinations."""
+    """The frames that a logged frame represents: itself, or those of the destinations."""
     if frame.kind is not FrameKind.FORWARDS:
         yield frame
         return

@@ -1,4 +1,4 @@
-"""The frame: one logged change, in the write-ahead log and in snapshots alike.
+"""The frame: one logged change, in the write-ahead log and in snapshots.
 
 All numbers are little endian.
 
@@ -178,8 +178,7 @@ class Frame(NamedTuple):
 
     @property
     def is_part(self) -> bool:
-        """Whether it is what a frame of the log means, and its body is not in the log as it is
-        (`log.frame`)."""
+        """Whether it was derived from a shared frame, so that its body is not in the log."""
         return self.end - self.start != OVERHEAD_BYTES + len(self.body)
 
 
