@@ -424,6 +424,11 @@ PIPELINE_EVENTS = (
     ),
     LogEvent(
         "warning",
+        ("consumer commit failed",),
+        "the query continues; the lag of `consumer` is out of date until a commit succeeds",
+    ),
+    LogEvent(
+        "warning",
         ("no topic is there to be read",),
         "a query of the connector matches no topic",
     ),
