@@ -473,7 +473,7 @@ QUEUE_ROUTES = (
     Route(
         "PUT", "/v0/topics/{topic}/queue", put_queue, Scope.ADMIN, takes_body=True,
         operation=Operation(
-            "putQueue", "Pause a queue, or resume it.", {200: QueueAnswer}, _CHANGES, QueueBody, True
+            "pauseQueue", "Pause a queue, or resume it.", {200: QueueAnswer}, _CHANGES, QueueBody, True
         ),
     ),
     Route(
