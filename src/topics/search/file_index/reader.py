@@ -42,7 +42,7 @@ from topics.search.query.field_values import (
     ranges,
 )
 
-# Texts of several index files as those of one.
+# Merged dictionaries of several index files.
 #
 # Dictionaries are sorted, so they are merged: some thousand texts of each at a time, whatever their number, and those
 # together. Of what is only put one behind the other, or left out, no text is looked at.
@@ -104,7 +104,7 @@ def join_texts(dictionaries: Sequence[MappedTexts], at_a_time: int = _AT_A_TIME)
     sources = [_Source(texts, at_a_time) for texts in dictionaries]
     raw, lengths, count = bytearray(), [np.zeros(0, np.int64)], 0
     while left := [source for source in sources if source.is_left]:
-        # Rows that nobody has read yet come behind the least of the last rows read.
+        # Unread rows sort after the smallest of the last rows read.
         bound = min(source.last for source in left)
         runs = [source.next_until(bound) for source in left]
         # The runs are in order, which is what this sort is quick with.
@@ -257,7 +257,7 @@ _decode_head = msgspec.msgpack.Decoder(IndexFileHead).decode
 
 
 class IndexFile:
-    """The arrays of an index file. They are mapped, so that only what is looked at takes memory."""
+    """The arrays of an index file. They are memory-mapped, so that only accessed parts take memory."""
 
     def __init__(self, data: memoryview | bytes | MappedFile) -> None:
         """Raises CompanionDamagedError."""
@@ -326,11 +326,11 @@ class IndexFile:
         return known
 
     def order(self, name: str) -> Array | None:
-        """The rows in the order of the values of a field; None where nobody wrote it down."""
+        """The rows in the order of the values of a field; None if the file has no such order."""
         return self.file.array_if_any(f"field/{name}/order")
 
     def check(self) -> None:
-        """Looks at every byte. Raises CompanionDamagedError."""
+        """Verifies every byte. Raises CompanionDamagedError."""
         self.file.check()
 
 
@@ -399,7 +399,7 @@ class Rows(Mapping[str, Column]):
 
 
 class SpreadSnapshot(Snapshot):
-    """The values of rows that have as many as they like. The row of each is only found out where somebody asks."""
+    """The values of multi-valued rows. The row of each value is computed on demand."""
 
     __slots__ = ("_starts",)
 

@@ -82,7 +82,7 @@ takes about 150 ms.
 
 
 RANKED_TEXTS: Final = RUN_TEXTS * _RUNS_AT_ONCE
-"""So many are sorted as a whole where somebody wants an order."""
+"""The number of texts up to which a dictionary is sorted entirely."""
 
 
 class Run(NamedTuple):
@@ -414,7 +414,7 @@ class WordColumn(Keywords, WordsColumn):
             self._postings.append((codes[order], order + begin))
 
     def places(self, code: int, first: int = 0, end: int | None = None) -> NDArray[np.int64]:
-        """Where a word stands, ascending; of the places from `first` up to `end`, if only these are asked for."""
+        """The positions of a word, ascending; optionally only from `first` up to `end`."""
         return self._word(code).places if first == 0 and end is None else self._find_places(code, first, end)
 
     def repeats(self, code: int, count: int) -> Repeats:
@@ -500,7 +500,7 @@ class Filler:
         self._kinds, self._encode = _encoder(field, self.column)
 
     def fill(self, found: list[Any]) -> None:
-        """Adds what was found in each of the next entries."""
+        """Adds the values of the next entries."""
         kinds = set(map(type, found))
         if not kinds - _ABSENT <= self._kinds or not self._fill_at_once(found, kinds):
             self.column.extend([self._read(value) for value in found])
@@ -665,7 +665,7 @@ class Decoder:
     """Makes batches of entries as they are stored."""
 
     def __init__(self, pointers: Iterable[Pointer], whole: bool = False) -> None:
-        """`pointers` are all that will be looked for; entries are decoded `whole` for those who look further."""
+        """`pointers` are all requested fields; entries are decoded `whole` for callers that need other fields."""
         names = list(dict.fromkeys(pointer[0] for pointer in pointers if pointer))
         # A pointer to the whole entry, and names that a struct cannot have, need entries as they are.
         can_have = not whole and all(pointers) and all(_is_plain(name) for name in names)
@@ -720,7 +720,7 @@ class Keys:
     """
 
     def __init__(self, alike: list[Filler]) -> None:
-        """`alike` are fields whose texts are taken as they are."""
+        """`alike` are fields whose texts are used unchanged."""
         self._alike = alike
         """Which of them may be the keys; one at most once there are entries."""
         self._own: Filler | None = None
@@ -735,7 +735,7 @@ class Keys:
         return filler.column
 
     def compare(self, filler: Filler, found: list[Any], keys: list[Any]) -> None:
-        """Sees what a field is about to be filled with."""
+        """Inspects the values before a field is filled."""
         if self._shared is filler:
             if found != keys:
                 self._own, self._shared = Filler(_KEY, deepcopy(filler.column)), None

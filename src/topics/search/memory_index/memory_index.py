@@ -187,7 +187,7 @@ def _named_axis(column: Column, rows: Numbers, count: int) -> tuple[Axis, Show]:
 
 
 def _coded(values: NDArray[Any]) -> tuple[NDArray[Any], int, Callable[[Numbers], NDArray[Any]]]:
-    """Values as codes in their order, what all codes are below, and the values of codes."""
+    """Values as ordered codes, their upper bound, and the values of codes."""
     if values.dtype.kind == "i" and len(values):
         least = values.min()
         size = int(values.max()) - int(least) + 1
@@ -260,7 +260,7 @@ class WindowColumn(Column):
         return self._snapshot.values.dtype
 
     def snapshot(self, count: int) -> Snapshot:
-        """Nobody asks for fewer than all of its rows."""
+        """Callers always request all of its rows."""
         return self._snapshot
 
     def has_field(self, count: int) -> Mask:
@@ -302,7 +302,7 @@ def _window_of(column: GrowingColumn, lo: int, hi: int) -> Column:
 class MemoryIndex:
     """Columns of all fields of one registry, for entries that are added in the order of their numbers.
 
-    It is not for several threads: nobody asks while somebody adds.
+    It is not thread-safe: queries and additions must not overlap.
     """
 
     def __init__(self, config: SearchConfig | None, version: int, names: Iterable[str] | None = None) -> None:
@@ -404,7 +404,7 @@ class MemoryIndexPart:
         return found
 
     def _pieces(self, ask: Ask) -> Iterable[tuple[int, int]]:
-        """The rows that are looked at, those with the first hits first."""
+        """The rows to examine, in the order of the requested hits."""
         lo, hi = self._rows_between(self.span.first, self.span.last)
         key = ask.sort.by_offset
         if key is None or ask.count_all:
@@ -415,7 +415,7 @@ class MemoryIndexPart:
         return Pieces(key.ascending).of(lo, hi)
 
     def _look(self, ask: Ask, lo: int, hi: int, found: Found, budget: Budget) -> None:
-        """Raises `Late`, and then nothing of these rows is among what was found."""
+        """Raises `Late`; the result then contains none of these rows."""
         whole, count = self._index.columns, hi - lo
         columns = whole if count == len(self._numbers) else Window(whole, lo, hi)
         evaluator = MaskEvaluator(columns, count, budget)

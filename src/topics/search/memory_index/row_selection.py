@@ -72,7 +72,7 @@ class MaskEvaluator:
         return known
 
     def look(self, predicate: Predicate) -> Mask:
-        """A mask that nobody asks for again. Raises `Late`."""
+        """A mask that is used once. Raises `Late`."""
         self.check_time()
         return self._evaluate(predicate)
 
@@ -128,7 +128,7 @@ class MaskEvaluator:
         return mask
 
     def places_of(self, field: str, code: int) -> NDArray[Any]:
-        """Where a word stands, ascending. Scores ask for it again."""
+        """The positions of a word, ascending. Cached, because scoring needs them again."""
         known = self._places.get((field, code))
         if known is None:
             known = self._places[field, code] = self.words_column(field).places(code)
@@ -144,7 +144,7 @@ class MaskEvaluator:
         return np.sort(column.snapshot(self._count).rows_of(column.beginning(prefix)))
 
     def phrase_places(self, phrase: HasPhrase, codes: list[int]) -> Any:
-        """Where a phrase begins. `codes` are those of its whole words."""
+        """The start positions of a phrase. `codes` are those of its whole words."""
         column = self.words_column(phrase.field)
         if not codes:
             return column.beginning(phrase.words[-1])
@@ -203,7 +203,7 @@ class TextsOfRows:
 
 
 def _row_of_words(words: Any, codes: list[int], places: list[NDArray[Any]]) -> Any:
-    """Where words stand one behind the other. They can only stand around the places of the rarest one."""
+    """The positions of consecutive words. Candidates are the positions of the rarest word."""
     rarest = min(range(len(codes)), key=lambda shift: len(places[shift]))
     begins = places[rarest] - rarest
     begins = begins[(begins >= 0) & (begins <= len(words) - len(codes))]
@@ -319,7 +319,7 @@ class Scorer:
         if column.has_several:
             texts = TextsOfRows(evaluator, leaf.field, self._count)
             return texts.best_of_rows(texts.counts(leaf, codes))[self._rows]
-        # Where the clause matches each word stands once at least, so only what stands more often is counted.
+        # In a matching row each word occurs at least once, so only further occurrences are counted.
         counts = np.full(len(self._rows), len(leaf.words), np.int64)
         for code in codes:
             self._add_repeats(counts, column.repeats(code, self._count))
@@ -328,7 +328,7 @@ class Scorer:
         return counts
 
     def _add_repeats(self, counts: Numbers, repeats: Repeats) -> None:
-        """Counts what stands in a row more than once. The fewer rows are looked up among the others."""
+        """Counts repeated occurrences in a row. The smaller set of rows is looked up in the larger."""
         rows, (again, more) = self._rows, repeats
         if not len(again) or not len(rows):
             return
@@ -366,7 +366,7 @@ class Scorer:
         return known
 
     def _frequencies(self, column: WordsColumn, term: Term) -> Numbers:
-        """How often a term stands in each row."""
+        """The frequency of a term in each row."""
         assert isinstance(term, HasWords | HasPhrase)
         codes = codes_of(column, term)
         if codes is None:
@@ -380,7 +380,7 @@ class Scorer:
         return column.snapshot(self._count).counts_at(places)
 
 
-# Statistics over columns: in how many rows terms stand, and how many words fields have.
+# Statistics over columns: document frequencies of terms, and field lengths in words.
 
 
 def count_rows(columns: Mapping[str, Column], evaluator: MaskEvaluator, alive: Mask, ask: Count) -> list[int]:

@@ -126,7 +126,7 @@ def _range_test(predicate: Within) -> Callable[[Any], bool]:
 
 
 def phrase_test(predicate: HasPhrase) -> Callable[[Words], bool]:
-    """Whether the phrase stands in one text."""
+    """Returns whether one text contains the phrase."""
     return lambda text: next(phrases_in(text, predicate), None) is not None
 
 
@@ -156,7 +156,7 @@ def compile_score(predicate: Predicate, places: dict[str, int], weights: Weights
 
 
 def _words_score(predicate: HasWords | HasPhrase, place: int) -> Score:
-    """How often the words stand in the text that has all of them and the most of them."""
+    """The number of occurrences of the words in the text that has all of them and the most occurrences."""
     boost, count = predicate.score, _matches_in(predicate)
     is_phrase = isinstance(predicate, HasPhrase)
     fits = phrase_test(predicate) if isinstance(predicate, HasPhrase) else words_test(predicate)
@@ -197,7 +197,7 @@ def _term_score(term: Term, weight: float, weights: Weights, places: dict[str, i
 
 
 def frequency_of(term: Term) -> Callable[[Sequence[Sequence[str]]], int]:
-    """How often a term stands in texts."""
+    """The number of occurrences of a term in texts."""
     if isinstance(term, HasPhrase):
         return lambda texts: sum([sum(1 for _ in phrases_in(text, term)) for text in texts])
     assert isinstance(term, HasWords)
@@ -207,11 +207,11 @@ def frequency_of(term: Term) -> Callable[[Sequence[Sequence[str]]], int]:
     return lambda texts: sum(word == requested for text in texts for word in text)
 
 
-# Highlights: where the words of a query stand in the texts of a hit. They are places in a text and no markup, so that
-# nobody has to know what a page escapes.
+# Highlights: the positions of a query's words in the texts of a hit. They are positions without markup, so that
+# escaping is left to the page.
 
 LOOK_CHARS = 65_536
-"""How much of a text is looked at."""
+"""The examined length of a text."""
 SHOW_CHARS = 160
 MAX_TEXTS = 3
 """Texts of one field that are shown."""
@@ -245,7 +245,7 @@ class Highlighter:
 
 
 def _positive(predicate: Predicate) -> Iterable[Clause]:
-    """The clauses about words, but for those that must not match."""
+    """The clauses about words, without negated ones."""
     if isinstance(predicate, Negated):
         return
     parts = getattr(predicate, "parts", None)
@@ -265,7 +265,7 @@ def _highlight(text: str, clauses: list[Clause]) -> dict[str, Any] | None:
     begin = max(marked[0][0] - SHOW_CHARS // 4, 0)
     end = begin + SHOW_CHARS
     spans = [[first - begin, last - begin] for first, last in marked if last <= end]
-    # A word that is longer than what is shown is marked as far as it is.
+    # A word that is longer than the snippet is marked up to the end of the snippet.
     return {"text": text[begin:end], "spans": spans or [[marked[0][0] - begin, min(marked[0][1], end) - begin]]}
 
 

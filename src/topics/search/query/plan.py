@@ -23,11 +23,10 @@ from topics.search.query.predicates import Bound, Predicate, bind_search
 from topics.search.query.score import Statistics, Term, Weights
 from topics.search.query.sort import OFFSET, Hit, Place, Sort, parse_sort
 
-# Parts: what a query is asked of. The tail, a sealed segment, an index over many of them: each answers the same way.
+# Parts of a query's range: the tail, a sealed segment, or an index over many segments. All have the same interface.
 #
-# A part holds the entries of a range of numbers and of no other. It answers from an index or by a scan, and both give
-# the same rows; which one changes what it costs. A part that exhausts its budget reports how many entries it did not
-# examine, never too few.
+# A part contains exactly the entries of a range of numbers. It answers from an index or by a scan, with equal rows and
+# different cost. A part that exhausts its budget reports how many entries it did not examine, never too few.
 
 PartKind = Literal["tail", "segment", "index"]
 """How an answer is accounted for: entries that were never sealed, a sealed range that is scanned, an index."""
@@ -69,7 +68,7 @@ class Budget:
         """The exhausted limit: `time`, `bytes` or `memory`; None as long as there is none."""
 
     def take(self, size: int) -> bool:
-        """Whether there is enough left to look at one more entry of so many bytes."""
+        """Returns whether the budget covers one more entry of so many bytes."""
         if self.spent is not None:
             return False
         if self._looks % _CLOCK_EVERY == 0 and self.is_late():
@@ -83,7 +82,7 @@ class Budget:
         return True
 
     def is_late(self) -> bool:
-        """Looks at the clock. An index asks between two steps."""
+        """Checks the deadline. An index calls it between two steps."""
         if self.spent is None and self._now() >= self._deadline:
             self.spent = "time"
         return self.spent is not None
@@ -104,8 +103,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     count_all: bool = False
     """Whether all matches are counted, although only some are wanted."""
     until: Place | None = None
-    """The last of as many hits as are wanted, which other parts gave: what comes behind it need not be found. There is
-    none where all matches are counted."""
+    """The last of the requested hits from other parts: hits after it need not be found. None if all matches are
+    counted."""
     weights: Weights | None = None
     """Term weights, where hits are ranked by rarity."""
 
@@ -114,7 +113,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Count(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for statistics: in how many entries terms stand, and how long the entries are."""
+    """A request for statistics: document frequencies of terms, and lengths of entries."""
 
     config: SearchConfig
     version: int
@@ -203,7 +202,7 @@ class Coverage(msgspec.Struct, kw_only=True):
     """The coverage of an answer."""
 
     missed: int = 0
-    """Entries that were not looked at, at most."""
+    """The maximum number of entries that were not examined."""
     missed_tail: int = 0
     missed_sealed: int = 0
     missed_segments: int = 0
@@ -212,7 +211,7 @@ class Coverage(msgspec.Struct, kw_only=True):
     oldest_missed_ms: int | None = None
     """The part that has it begins with an entry of that time."""
     looked_at: int = 0
-    """Entries that were looked at, wherever they are."""
+    """The number of examined entries in all parts."""
     tail_rows: int = 0
     scanned_segments: int = 0
     indexed_segments: int = 0
@@ -237,7 +236,7 @@ class Coverage(msgspec.Struct, kw_only=True):
         self.candidates += candidates or 0
 
     def miss(self, span: Span, missed: int, first: int | None) -> None:
-        """Notes what a part did not look at."""
+        """Records the entries that a part did not examine."""
         if not missed:
             return
         self.missed += missed
@@ -295,7 +294,7 @@ class SearchPlan:
         return len(self._hits) < ask.size and not _is_before(span, ask)
 
     def take(self, part: Part) -> None:
-        """Asks a part, or notes what is missed if the budget is spent."""
+        """Queries a part, or records its entries as missed if the budget is spent."""
         span = part.span
         if self._budget.is_late():
             self.coverage.miss(span, span.rows, None)
@@ -468,12 +467,12 @@ def count(parts: Iterable[Part], ask: Count, budget: Budget) -> list[int]:
 
 
 Running = SearchPlan | AggregatePlan | KeyListPlan | CountPlan
-"""A query on its way through its parts."""
+"""The state of a query over its parts."""
 
 
 _QUERIES: Final = 256
 LONGEST_KNOWN: Final = 512
-"""Longer texts are understood each time: what they become is many times as large."""
+"""Longer query texts are parsed each time: their parsed form is many times as large."""
 
 _searches: Memo[tuple[bytes | None, str], Bound] = Memo(_QUERIES)
 _sorts: Memo[tuple[bytes | None, tuple[str, ...], bool], Sort] = Memo(_QUERIES)

@@ -75,7 +75,7 @@ class AnswerTurns:
         """The number of answers to hand on before the next rest."""
 
     def add(self, answers: list[tuple[ResultDone, Result | SearchUnavailableError]]) -> None:
-        """Answers that came together, and who gets each."""
+        """Answers that arrived together, and the receiver of each."""
         for done, result in answers:
             if _shows(result):
                 self._line.append((done, result))
@@ -91,7 +91,7 @@ class AnswerTurns:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
-            # Behind those who go on with what was committed.
+            # After clients that continue with a commit.
             asyncio.get_running_loop().call_soon(self._take)
 
     def _begin(self) -> None:
@@ -121,7 +121,7 @@ class AnswerTurns:
         done(result)
 
     def _is_appending(self, now: float) -> bool:
-        """Whether somebody appends who waits for the disk."""
+        """Returns whether appends wait for the disk."""
         if self._commits != self._commits_seen:
             self._commits_seen = self._commits
             self._appending_until = now + _APPENDING_S
@@ -145,7 +145,7 @@ def _shows(result: Result | SearchUnavailableError) -> bool:
     return bool(result.is_final or result.hits or result.keys or result.seqs) or result.buckets != b"[]"
 
 
-# Not with what lies in the working folder: that is not ours.
+# Not with modules of the working folder, which is not ours.
 COMMAND = (sys.executable, "-P", "-m", "topics.search.worker")
 BUFFERED_BYTES = 64 * 1024
 """Bytes that may wait to be sent; senders of more wait. It is small, because a query comes behind them."""
@@ -168,7 +168,7 @@ class SearchProcess(asyncio.Protocol):
         self._waiting: deque[Callable[[], None]] = deque()
         self._closed = False
         self.generation = 0
-        """How many processes ended: whatever was sent to them is gone."""
+        """The number of ended processes: requests sent to them are lost."""
 
     # Asking
 
@@ -181,7 +181,7 @@ class SearchProcess(asyncio.Protocol):
             self._transport.write(frame)
 
     def ask(self, make: Callable[[int], Question], done: ResultDone, body: Sequence[bytes | memoryview] = ()) -> None:
-        """Sends what `make` makes of a number; `done` is called once with the answer to it."""
+        """Sends the message that `make` builds for a request number; `done` is called once with its answer."""
         self._requests += 1
         try:
             self.send(make(self._requests), body)
@@ -192,7 +192,7 @@ class SearchProcess(asyncio.Protocol):
 
     @property
     def is_asked(self) -> bool:
-        """Whether somebody waits for an answer."""
+        """Returns whether any request waits for an answer."""
         return bool(self._asked)
 
     @property
@@ -272,7 +272,7 @@ class SearchProcess(asyncio.Protocol):
             done(SearchUnavailableError("the search process ended. Retry: the next search starts a new one"))
         self.resume_writing()
         if child is not None:
-            # It is ending or dead; somebody has to take note of that.
+            # It is ending or dead, which must be recorded.
             asyncio.get_running_loop().run_in_executor(None, _reap, child)
 
     async def close(self) -> None:
@@ -292,17 +292,17 @@ def _reap(child: "subprocess.Popen[bytes]") -> None:
     try:
         child.wait(_KILL_AFTER_S)
     except subprocess.TimeoutExpired:
-        # Whatever it still computes nobody waits for.
+        # No request waits for its remaining work.
         child.kill()
         child.wait()
 
 
 Later = Callable[[float, Callable[[], None]], Callable[[], None]]
-"""Calls a function after so many seconds; gives one that takes it back."""
+"""Calls a function after so many seconds; returns a function that cancels it."""
 
 
 def at_once(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
-    """Does now what should be done soon, and never what should be done later: nothing takes long without a server."""
+    """Runs immediate calls now and never runs delayed ones: nothing takes long without a server."""
     if not seconds:
         function()
     return lambda: None
@@ -361,7 +361,7 @@ class InlineSearcher:
         return self._worker.take(message)
 
 
-# Stored entries as they are sent to the search process: rows and text, cut but not looked at.
+# Stored entries in the form sent to the search process: rows and text, extracted without parsing.
 
 PACK_BYTES = 1 << 19
 PACK_RECORDS = 4096
@@ -408,7 +408,7 @@ class _PackBuilder:
         self.size = 0
 
     def take(self, run: Run, lo: int, hi: int) -> int:
-        """Takes what fits from a run; the index behind what was taken."""
+        """Takes the fitting entries from a run; returns the index after them."""
         for begin, end in live_ranges(self._reader.flags(self._topic_id, run), lo, hi):
             if self._remaining <= 0:
                 return begin
@@ -475,7 +475,7 @@ def _dead(flags: bytes | bytearray, first_seq: int, count: int) -> Ranges:
 
 
 class SeqSpan(NamedTuple):
-    """Seqs that are looked at together."""
+    """The number of seqs examined together."""
 
     first: int
     last: int
@@ -529,7 +529,7 @@ class SearchStats(msgspec.Struct, kw_only=True):
     """Queries that were not answered at all."""
     seconds: float = 0.0
     entries: int = 0
-    """Entries that queries looked at."""
+    """The number of entries examined by queries."""
     out_of_time: int = 0
     out_of_memory: int = 0
     out_of_bytes: int = 0
@@ -539,7 +539,7 @@ class SearchStats(msgspec.Struct, kw_only=True):
     memory_bytes: int = 0
     """Memory of the indexes, as far as it is known."""
     fetches: dict[str, int] = {}
-    """Index files that were fetched from an object store, by what became of it (`search.service.index_file_cache`)."""
+    """Index files fetched from an object store, by outcome (`search.service.index_file_cache`)."""
     cache_bytes: int = 0
     """Index files of an object store on the local disk."""
 
@@ -548,7 +548,7 @@ class SearchStats(msgspec.Struct, kw_only=True):
 
 T = TypeVar("T")
 Steps = Generator[Until, Any, T]
-"""A generator that yields what it waits for and is resumed with the outcome; an error as outcome is raised in it."""
+"""A generator that yields an operation to wait for and is resumed with its outcome; an error is raised in it."""
 
 
 def run_steps(steps: Steps[T], done: Callable[[T | TopicsError], None]) -> None:
@@ -612,7 +612,7 @@ class _Reply:
 
 
 def next_turn(later: Later) -> Until:
-    """Waits until the loop has done what else is due."""
+    """Waits until the loop has run its other due work."""
 
     def register(resume: Callable[[object], None]) -> None:
         later(0, partial(resume, None))

@@ -1,7 +1,7 @@
 """Filtered reads: entries are sent to the search process in packs, and only those that match are answered.
 
-A read ends with a full answer, at the end, or when it has looked at enough; its cursor then stands behind all that was
-looked at, matching or not.
+A read ends with a full answer, at the end, or at its limit of examined entries; its cursor is then after all examined
+entries, matching or not.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -64,11 +64,11 @@ class _FilteredRead(Generic[T]):
         self._pieces: list[bytes] = []
         self._size = 0
         self._records = 0
-        """Entries that were sent to be looked at."""
+        """The number of entries sent to be examined."""
         self._scanned = 0
-        """Bytes that were looked at."""
+        """The number of examined bytes."""
         self._limited = False
-        """Whether the read stopped because it has looked at enough."""
+        """Whether the read stopped at its limit of examined entries."""
         self._tombstone: Tombstone | None = None
         self._begun = False
         """Whether the cursor is one of this topic: only before that a loss is part of the answer."""
@@ -78,7 +78,7 @@ class _FilteredRead(Generic[T]):
         raise NotImplementedError
 
     def _cut(self, seq: int, view: View, index: int) -> bytes | None:
-        """An entry that matches, as it is answered; None for one that is left out all the same."""
+        """A matching entry in the form of the answer; None if it is omitted anyway."""
         raise NotImplementedError
 
     def _answer(self) -> T:
@@ -117,7 +117,7 @@ class _FilteredRead(Generic[T]):
         return (yield from self._skip_scan.next_windows(self._cursor, self._end(), limit))
 
     def _read(self, window: SeqSpan | None) -> Steps[bool]:
-        """Reads one pack, of a window or of all that comes next, and takes what matches; whether there is more."""
+        """Reads one pack, of a window or of the next entries, and takes the matches; returns whether there is more."""
         requested = self._request
         if window is not None:
             self._cursor = max(self._cursor, window.first - 1)
@@ -130,7 +130,7 @@ class _FilteredRead(Generic[T]):
             lambda resume: self._engine.read_as(self._topic, request, pack, resume, aside=True)
         )
         if packed is None or (self._begun and packed.tombstone is not None):
-            # A loss further on is told by the read that begins with it.
+            # A later loss is reported by the read that begins with it.
             return False
         self._begin(packed)
         if not packed.pieces:
@@ -169,7 +169,7 @@ class _FilteredRead(Generic[T]):
         for seq, view, index in _found(sent, result.seqs):
             raw = self._cut(seq, view, index)
             if raw is not None and not self._put(raw):
-                # Everything before it was looked at.
+                # All entries before it were examined.
                 self._cursor = max(self._cursor, seq - 1)
                 return False
         self._scanned += result.scanned_bytes

@@ -79,7 +79,7 @@ class FedIndex:
         """The chunks in the index, the oldest first. They are forgotten one by one."""
         self._counts = counts
         self.memory_bytes = 0
-        """The memory of the index: as reported, plus an estimate of what was sent since."""
+        """The memory of the index: as reported, plus an estimate of the entries sent since."""
         self.weigh(EMPTY_BYTES)
         self.was_asked = False
         """Whether a query ever came for it."""
@@ -100,7 +100,7 @@ class FedIndex:
         return sum([chunk.sent_bytes for chunk in self.chunks])
 
     def notify(self) -> None:
-        """Calls back those who waited for what is there now."""
+        """Calls back waiters for entries that are indexed now."""
         ready = [filled for upto, filled in self.waiting if upto <= self.through]
         self.waiting = [(upto, filled) for upto, filled in self.waiting if upto > self.through]
         for filled in ready:
@@ -131,11 +131,11 @@ class IndexFeed:
         self._memory_bytes = memory_bytes
         self._opened = 0
         self._counts = FeedCounts()
-        # The one that was asked last is the last.
+        # The most recently used index is the last.
         self._indexes: dict[int, FedIndex] = {}
 
     def for_query(self, topic: Topic, description: Description) -> FedIndex:
-        """The index of a stream for somebody who asks, begun if there is none. Raises SearchUnavailableError."""
+        """The index of a stream for a query; starts one if necessary. Raises SearchUnavailableError."""
         known = self._known(topic, description)
         if known is None:
             known = self._begin(topic, description)
@@ -189,7 +189,7 @@ class IndexFeed:
             run_steps(self._feed(index), lambda _: None)
 
     def _feed(self, index: FedIndex) -> Steps[None]:
-        """Sends an index what it does not have yet, one pack in a turn of the loop, and calls back on the way."""
+        """Sends missing entries to an index, one pack in a turn of the loop, and calls back meanwhile."""
         # No chunk is larger than it should be by more than itself.
         size = min(PACK_BYTES, max(self._stream_bytes // CHUNKS, 1))
         try:
@@ -245,7 +245,7 @@ class IndexFeed:
         self._searcher.send(Trim(index.index, index.start + 1))
 
     def weigh(self, index: FedIndex, memory_bytes: int) -> None:
-        """Notes what an index takes."""
+        """Records the memory of an index."""
         if self._indexes.get(index.topic.id) is not index:
             # The index was dropped during a slow query.
             return
@@ -253,7 +253,7 @@ class IndexFeed:
         self._make_room(index)
 
     def _make_room(self, index: FedIndex) -> None:
-        """Drops the indexes that nobody asked for longest, until those that are left fit."""
+        """Evicts the least recently used indexes until the others fit."""
         if self._counts.memory_bytes <= self._memory_bytes:
             return
         for known in list(self._indexes.values()):
@@ -297,7 +297,7 @@ class IndexPrefetch:
         self._due: dict[int, Topic] = {}
         """The streams that have something new, in the order in which it came."""
         self._busy = False
-        """Whether somebody will look at them without being told again."""
+        """Whether noted streams will be processed without another trigger."""
         engine.appended.subscribe(self._published)
 
     def _published(self, topic: Topic) -> None:
@@ -313,7 +313,7 @@ class IndexPrefetch:
             self._later(LINGER_S, self._next)
 
     def _next(self) -> None:
-        """Brings what is new of the stream that waits longest."""
+        """Indexes the new entries of the longest waiting stream."""
         while self._due:
             topic = self._due.pop(next(iter(self._due)))
             state = stream_of(topic)

@@ -56,7 +56,7 @@ from topics.search.worker.messages import AggregateQuery, CountQuery, KeysQuery,
 from topics.streams.chunked_validation import Description
 from topics.streams.stream_state import contract_of
 
-# Index files of an object store on the local disk: fetched whole when somebody asks, within a bound.
+# Local cache of index files of an object store: files are fetched entirely on demand, within a bound.
 #
 #     near/families/<16 hex digits>/<name>.companion
 #
@@ -77,9 +77,9 @@ class Fetched(StrEnum):
     UNAVAILABLE = "unavailable"
     """The store, or the local disk, did not do it: a later question may fare better."""
     DAMAGED = "damaged"
-    """It is not in the store, or not what was put there."""
+    """The file is not in the store, or differs from the stored one."""
     NO_ROOM = "no_room"
-    """Queries are at those that are here."""
+    """All cached files are in use by queries."""
 
 
 class Remote(NamedTuple):
@@ -97,7 +97,7 @@ class IndexFileCache:
     def __init__(
         self, fs: FileSystem, layout: Layout, bytes_max: int, runner: JobRunner, let_go: Callable[[str], None]
     ) -> None:
-        """`let_go` is told of paths that are about to be removed."""
+        """`let_go` is called with paths that are about to be removed."""
         self._fs = fs
         self._folder = layout.near_families
         self.bytes_max = bytes_max
@@ -185,7 +185,7 @@ class IndexFileCache:
     # Going
 
     def drop(self, path: str) -> bool:
-        """Removes an index file, unless somebody is at it or waits for it; whether it is gone."""
+        """Removes an index file, unless a query uses it or waits for it; returns whether it was removed."""
         if path in self._uses or path in self._waiting:
             return False
         if path in self._here:
@@ -230,7 +230,7 @@ def _in_the_background(function: Callable[[], None]) -> Job:
 
 
 LOOK_AGAIN_S = 1.0
-"""How old what is known of a manifest may be."""
+"""The maximum age of a cached manifest."""
 RETRY_S = 5.0
 """So long an index file is left alone that could not be fetched."""
 _KNOWN_MAX = 10_000
@@ -270,7 +270,7 @@ class IndexFiles:
         cache: IndexFileCache | None = None,
         let_go: Callable[[str], None] = lambda path: None,
     ) -> None:
-        """The `cache` is for those in an object store; `let_go` is told of paths that are not asked again."""
+        """The `cache` is for files in an object store; `let_go` is called with paths that are no longer used."""
         self._store = IndexStore(fs, layout)
         self._cold_root = layout.cold_root
         self._now = now
@@ -279,7 +279,7 @@ class IndexFiles:
         self._known: dict[int, _Known] = {}
         self._distrusted: set[str] = set()
         self._not_before: dict[str, float] = {}
-        """When those are tried again that could not be fetched."""
+        """The retry times of files that could not be fetched."""
         self._too_large: set[str] = set()
         self._asked: dict[int, set[str]] = {}
         """The paths that were asked or fetched, by topic."""
@@ -327,7 +327,7 @@ class IndexFiles:
         return manifest if manifest is not None and manifest.epoch == topic.epoch else None
 
     def forget(self) -> None:
-        """Looks at every manifest again."""
+        """Rereads every manifest."""
         self._known.clear()
 
     def distrust(self, topic: Topic, path: str, problem: str) -> None:
@@ -360,7 +360,7 @@ class IndexFiles:
         self.cache.fetch(part.path, part.remote, fetched)
 
     def begin(self, part: IndexedRange) -> None:
-        """Somebody asks an index file that is near; it stays there until the `end` of that."""
+        """Starts a query of a local index file, which stays until the matching `end`."""
         self._note(part)
         if self.cache is not None and part.remote is not None:
             self.cache.use(part.path)
@@ -394,7 +394,7 @@ class IndexFiles:
             self._asked[topic_id] = left
 
     def _forgets(self, path: str) -> bool:
-        """Whether nobody is at a path; then it is let go of."""
+        """Returns whether a path is unused; it is then released."""
         if self.cache is not None and not self.cache.drop(path):
             return False
         self._let_go(path)
@@ -579,7 +579,7 @@ class HeldUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 class IndexCoverage(Protocol):
     def generation(self, topic: Topic) -> int:
-        """Counts what was to be indexed so far, from 1 on; 0 where nothing is."""
+        """Counts the entries to index so far, from 1 on; 0 if there are none."""
         ...
 
     def manifest(self, topic: Topic) -> Manifest: ...

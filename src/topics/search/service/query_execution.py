@@ -64,7 +64,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The index was asked about entries from here to `last`."""
     last: int
     missed_sealed: int = 0
-    """Entries that were not looked at, at most."""
+    """The maximum number of entries that were not examined."""
     missed_tail: int = 0
     missed_segments: int = 0
     first_missed: int | None = None
@@ -94,7 +94,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def looked_at_in_memory(self) -> int:
-        """Entries that the index has looked at."""
+        """The number of entries that the index examined."""
         return self.result.looked_at - self.result.scanned - self.result.indexed
 
 
@@ -114,7 +114,7 @@ def account(
     missed: Sequence[SeqSpan],
     spent: str | None,
 ) -> Outcome:
-    """Counts what was missed, by where it is. Seqs are counted and not live entries: the bound is never too small."""
+    """Counts missed entries by place. It counts seqs and not live entries: the bound is never too small."""
     last_sealed = topic.segments[-1].last_seq if topic.segments else (topic.origin.upto if topic.origin else 0)
     sealed = sum([max(min(part.last, last_sealed) - part.first + 1, 0) for part in missed])
     # Entries that the index did not get to are counted with the tail.
@@ -154,7 +154,7 @@ def _segments_in(topic: Topic, parts: Sequence[SeqSpan], cold_only: bool = False
 
 
 _LATE_S = 1.0
-"""A query that is late already still gets what is there: the answer is a matter of milliseconds."""
+"""A query past its deadline still gets indexed hits: the answer takes milliseconds."""
 _NOTHING = SeqSpan(1, 0)
 _INDEX_FILES_MAX = 64
 """Index files that one message is about."""
@@ -199,7 +199,7 @@ class _Progress:
         self.planned_through = 0
         self.scanned: list[SeqSpan] = []
         self.skipped: list[SeqSpan] = []
-        """Ranges that a read did not get to, for whatever reason."""
+        """Ranges that a read did not reach, for any reason."""
         self.scanned_bytes = 0
         self.indexed: list[SeqSpan] = []
         """Ranges searched in index files."""
@@ -212,7 +212,8 @@ class _Progress:
         """Ends a wait that may be long."""
 
     def late(self) -> None:
-        """The time is over: a query that waits for entries or for an index file goes on with what is there."""
+        """Called at the deadline: a query that waits for entries or for an index file continues with the available
+        ones."""
         self.spent = "time"
         if self.time_is_up is not None:
             self.time_is_up(_LATE)
@@ -223,7 +224,7 @@ class _Progress:
         return not self.left and not self.ascending
 
     def plan_older(self) -> bool:
-        """Plans what the memory index does not have and nobody has looked at; whether there is anything."""
+        """Plans the unexamined entries outside of the memory index; returns whether there are any."""
         first = max(self.requested.first, self.planned_through + 1)
         last = min(self.index.start, self.requested.last)
         self.planned_through = max(last, self.planned_through)
@@ -247,7 +248,7 @@ class _Progress:
         return found
 
     def plan_again(self, part: IndexedRange) -> None:
-        """Plans what an index file was to answer for, as it can be looked at now."""
+        """Plans the entries of an index file by the other means available now."""
         instead = self.plan_range(part.first, part.last)
         self.left += instead if self.ascending else reversed(instead)
 
@@ -305,7 +306,7 @@ class _Progress:
         missed: list[SeqSpan] = []
         if not self.enough:
             missed += (*(SeqSpan(part.first, part.last) for part in self.left), *self.skipped)
-            # Behind what was, or would have been, scanned.
+            # After the entries that were, or would have been, scanned.
             begin = max(requested.first, self.planned_through + 1)
             missed.append(SeqSpan(begin if memory_range is None else max(begin, memory_range.last + 1), requested.last))
         looked = memory_range or SeqSpan(requested.first, requested.first - 1)
@@ -334,8 +335,8 @@ def execute_query(
     timeout_s: float,
     head: int | None = None,
 ) -> Steps[Outcome]:
-    """Answers a query within its time, from the memory index, index files and a scan of the rest. Nothing behind `head`
-    is looked at; that is the end of the stream unless given."""
+    """Answers a query within its time, from the memory index, index files and a scan of the rest. No entry after
+    `head`, by default the end of the stream, is examined."""
     progress = _Progress(context, topic, query, deadline, head)
     progress.index = index
     cancel = context.later(timeout_s, progress.late)
@@ -371,7 +372,7 @@ def execute_query(
 
 
 def _ask_memory_index(progress: _Progress) -> Steps[Result | None]:
-    """Fills the memory index and asks it. None where there is something older to be looked at first."""
+    """Fills the memory index and queries it. None if older entries must be examined first."""
     context, index, requested = progress.context, progress.index, progress.requested
     filled: object = None
     if index.through < progress.head:
@@ -448,7 +449,7 @@ def _ask_index_files(progress: _Progress, part: IndexedRange) -> Steps[Result | 
 
 
 def _scan(progress: _Progress, part: SeqSpan) -> Steps[Result | None]:
-    """Reads entries that no index has and sends them to be looked at one by one."""
+    """Reads unindexed entries and sends them to be scanned."""
     context, question = progress.context, progress.question
     assert question is not None
     read = ReadRequest(from_seq=part.first - 1, limit=PACK_RECORDS, max_bytes=PACK_BYTES, up_to=part.last)
@@ -505,14 +506,14 @@ def _unless_late(progress: _Progress, wait: Callable[[Callable[[object], None]],
 
 
 def _finish(progress: _Progress) -> Until:
-    """Ends a question that was kept; its result is what all its parts gave."""
+    """Ends a kept query; its result combines all its parts."""
     question = progress.question
     assert question is not None
     return _ask(progress, lambda request: Finish(request, question, progress.context.owner))
 
 
 def _abandon(progress: _Progress) -> None:
-    """Has the search process forget the question, whose answer nobody waits for any more."""
+    """Makes the search process drop the query, whose answer is no longer needed."""
     question, progress.question = progress.question, None
     if question is not None:
         owner = progress.context.owner
@@ -520,7 +521,7 @@ def _abandon(progress: _Progress) -> None:
 
 
 def _around(memory_range: SeqSpan, parts: list[IndexedRange]) -> SeqSpan:
-    """All seqs between the first and the last of what is asked about."""
+    """All seqs between the first and the last of the queried range."""
     firsts, lasts = [part.first for part in parts], [part.last for part in parts]
     if memory_range.first <= memory_range.last:
         firsts.append(memory_range.first)

@@ -56,8 +56,7 @@ from topics.wire.record_slicing import View, data_span
 # exists: the caller checks that for each hit.
 
 BYTES_MAX: Final = 8 * 1024 * 1024
-"""Size of the cache over all streams. All entries are dropped when it is exceeded: frequent ones soon return. When it
-is more all is forgotten: what is asked again and again is soon back."""
+"""Size of the cache over all streams. All entries are dropped when it is exceeded: frequent ones soon return."""
 _LONGEST: Final = 4096
 """Longer entries are copied each time."""
 _STREAM_BYTES: Final = 1000
@@ -95,7 +94,7 @@ class StreamEntryCache:
         return bool(again)
 
     def shown_by(self, shows: object) -> dict[int, msgspec.Raw]:
-        """How entries are shown by somebody, which is the same for as long as that is the same object."""
+        """The rendering of entries, which is valid while its owner is the same object."""
         if self._shows is not shows:
             self._shows, self._shown = shows, {}
         return self._shown
@@ -143,9 +142,9 @@ TURN_BYTES = 1024 * 1024
 
 class Fetched(NamedTuple):
     entries: dict[int, bytes]
-    """By their seqs, promoted; those that are gone by now are missing."""
+    """By their seqs, promoted; removed entries are missing."""
     reached: int
-    """How many seqs were looked at."""
+    """The number of examined seqs."""
     seen: StreamEntryCache | None = None
     """The cached entries; None where none is cached."""
 
@@ -188,7 +187,7 @@ class _Found:
         self.reached = 0
 
     def take_nearby(self) -> bool:
-        """Takes entries up to one that is not at hand; whether the turn is over before."""
+        """Takes entries up to one that is not in memory; returns whether the turn ended before."""
         entries, known, size = self.entries, self._cache.raws, self.size
         end, begun, new = min(size + TURN_BYTES, ANSWER_BYTES), self.reached, dict[int, bytes]()
         promoted_to = 0 if self._promoter is None else self._promoter.current_from
@@ -286,7 +285,7 @@ class _RunLookup:
         flags = reader.flags(topic.id, run)
         if isinstance(run, Block):
             return _SeqSpan(run.first_seq, run.last_seq, run.view, flags)
-        # Looked at once: the sealer may take the blocks away at any moment.
+        # Read once: the sealer may remove the blocks at any moment.
         blocks = run.blocks
         if blocks is not None:
             block = blocks[bisect_right(blocks, seq, key=_first_seq) - 1]
@@ -437,7 +436,7 @@ class StreamSearch:
 
     def read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
         """A read that a filter restricts."""
-        # Again, because the stream may be described otherwise since somebody began to wait.
+        # Again, because the stream's description may have changed during the wait.
         bind_filter(spec.filter or "", search_config_of(topic))
         description = description_of(topic)
 

@@ -136,7 +136,7 @@ class SearchQuery(msgspec.Struct, array_like=True, frozen=True, tag="search"):
     sort: tuple[str, ...]
     size: int
     after: list[Any] | None = None
-    """Offsets as the seqs that they stand for."""
+    """Converts offsets to their seqs."""
     count_all: bool = False
     ranked: bool = False
     """Whether scores are by rarity."""
@@ -145,7 +145,7 @@ class SearchQuery(msgspec.Struct, array_like=True, frozen=True, tag="search"):
 
 
 class CountQuery(msgspec.Struct, array_like=True, frozen=True, tag="count"):
-    """In how many entries the terms of a query stand."""
+    """The document frequencies of a query's terms."""
 
     q: str
 
@@ -238,7 +238,7 @@ class Seek(_Head, frozen=True):
 
     request: int
     index: int
-    """The one that knows how entries are described; NO_INDEX for a key alone."""
+    """The index with the description of the entries; NO_INDEX for a key alone."""
     mapped: Mapped
     key: str | None
     filter: str
@@ -253,7 +253,7 @@ class Result(msgspec.Struct, array_like=True, frozen=True):
     """Whether there may be more behind the hits, or the keys."""
     matched: int = 0
     buckets: bytes = b"[]"
-    """As JSON: nobody on the way has to look at them."""
+    """As JSON, which is passed on without decoding."""
     keys: tuple[str, ...] = ()
     seqs: tuple[int, ...] = ()
     scanned_bytes: int = 0
@@ -270,7 +270,7 @@ class Result(msgspec.Struct, array_like=True, frozen=True):
     memory_bytes: int = 0
     """Of the index that was asked."""
     indexed: int = 0
-    """Entries that were looked at in index files."""
+    """The number of entries examined in index files."""
     rolled: bool = False
     """Whether some of an aggregation had been added up before."""
     looked_up: int = 0
@@ -311,7 +311,7 @@ class Message(NamedTuple):
 
 
 class Messages:
-    """Puts messages together again out of what arrives."""
+    """Reassembles messages from received bytes."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -89,7 +89,7 @@ _KNOWN_KEYS = 4096
 
 
 class HeldIndex:
-    """One index with what makes entries of stored text.
+    """One index with its parser of stored text.
 
     Its chunks follow each other, so that the oldest entries can be forgotten without indexing the others anew.
     """
@@ -168,11 +168,11 @@ class HeldIndex:
 
 
 _NO_SCAN_LIMIT = 1 << 62
-"""How much is scanned is decided by who sends it."""
+"""The sender limits the number of scanned entries."""
 
 
 class RunningQuery:
-    """One query, and what its parts gave so far."""
+    """One query and the results of its parts so far."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class RunningQuery:
                 self._running.take(part)
 
     def take_entries(self, pieces: tuple[Piece, ...], body: memoryview) -> None:
-        """Looks at entries that are in no index; they are one part."""
+        """Scans unindexed entries, which are one part."""
         count = sum([piece.count for piece in pieces])
         if not count:
             return
@@ -315,7 +315,7 @@ MapFile = Callable[[str], memoryview | MappedFile]
 
 
 class UnreadableError(Exception):
-    """An index file is not there, or not what was written."""
+    """An index file is missing or damaged."""
 
 
 class OpenIndexFiles:
@@ -352,7 +352,7 @@ def _check_name(path: str, index_file: IndexFile) -> None:
         raise UnreadableError(f"{path}: the content does not match the name of the index file")
 
 
-# Filters over records of topics that nothing describes: as much of each is taken apart as the filter looks at.
+# Filters over records of topics without a description: only the members that the filter reads are decoded.
 
 
 def filter_records(head: Filter, body: memoryview) -> Result:
@@ -385,7 +385,7 @@ def filter_records(head: Filter, body: memoryview) -> Result:
 
 
 def seek(index_file: IndexFile, held: HeldIndex | None, head: Seek, budget: Budget) -> Result:
-    """`held` knows how the entries are described; nobody needs to who looks for a key alone."""
+    """`held` has the description of the entries; not needed for a lookup by key alone."""
     first, last = head.mapped.first, head.mapped.last
     predicate = None
     if head.filter:
@@ -446,7 +446,7 @@ class Worker:
         self._asked: dict[int, RunningQuery] = {}
 
     def take(self, message: Message) -> bytes | None:
-        """Does what a message asks for; the answer, if it wants one."""
+        """Handles a message; returns the answer, if it requires one."""
         head = message.head
         if isinstance(head, AskMessage | More | Finish | Filter | Seek):
             return encode_message(self._answer(head, message.body))
@@ -498,7 +498,7 @@ class Worker:
         except Exception as error:
             # A query that fails must fail alone. The server has validated the request already.
             if isinstance(head, More):
-                # The caller gives up, and nobody finishes the query.
+                # The caller stops, and the query is not finished.
                 self._asked.pop(head.asked, None)
             return Answer(head.request, None, f"{type(error).__name__}: {error}")
 
@@ -638,7 +638,7 @@ def serve(connection: socket.socket, worker: Worker) -> None:
             connection.sendall(questions.answer_next())
 
 
-# Files of the search process. It opens those that it is told of, to read them, and knows no others.
+# Files of the search process. It opens only files named in messages, read-only.
 
 
 def map_file(path: str) -> MappedFile:
