@@ -4,7 +4,7 @@
 `topics.model.errors`. The engine runs on a separate event loop in a background thread, as it does in a server: group
 commit, background sync, retention and checkpoints work as documented, and each durability class keeps its promise.
 
-A data folder belongs to one process at a time. A process that ends without `close` leaves what a crash would leave.
+A data folder belongs to one process at a time. A process that ends without `close` has the effect of a crash.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ class EmbeddedEngine:
         )  # fmt: skip
 
     def delete(self, topic: str, *, before_seq: int | None = None, match: str | TagMatch | None = None) -> DeleteResult:
-        """Deletes records for good: those below a seq, those whose tag matches, or those that meet both."""
+        """Deletes records permanently: below a seq, with a matching tag, or both."""
         selector = parse_selector(before_seq, match.to_wire() if isinstance(match, TagMatch) else match)
         outcome: DeleteResult = self._call(partial(self.engine.delete_records, topic, selector))
         return outcome
@@ -159,7 +159,7 @@ class EmbeddedEngine:
         return outcome
 
     def close(self) -> None:
-        """Finishes what was accepted, takes a checkpoint and releases the folder. A second call does nothing."""
+        """Finishes accepted operations, takes a checkpoint and releases the folder. A second call does nothing."""
         with self._closing:
             if self._closed:
                 return

@@ -226,7 +226,7 @@ class Front:
         self.api.engine = engine
 
     async def close(self) -> None:
-        """Ends webhook calls that are on their way, the search process and the port."""
+        """Ends webhook calls in progress, the search process and the port."""
         self.ops.history.stop()
         await self._webhooks.close()
         if self._services is not None:

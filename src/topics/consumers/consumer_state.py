@@ -54,7 +54,7 @@ class TopicConsumers:
         self.marks: dict[str, ConsumerMark] = {}
         """As readers see them, by name."""
         self.staged: dict[str, ConsumerMark] = {}
-        """The newest mark on its way to the log, by name: later decisions build on it."""
+        """The newest mark in flight, by name: later decisions build on it."""
         self.memory_bytes = 0
         """Counted by `engine.quotas.KeptMemory`."""
         self.gave_up = False
@@ -62,12 +62,12 @@ class TopicConsumers:
         self._lowest: int | None = None
 
     def newest(self, name: str) -> ConsumerMark | None:
-        """A consumer once everything on its way is applied; None if there is none."""
+        """A consumer after all operations in flight; None if there is none."""
         mark = self.staged.get(name) or self.marks.get(name)
         return None if mark is None or mark.deleted else mark
 
     def count(self) -> int:
-        """How many there are once everything on its way is applied."""
+        """The number of consumers after all operations in flight."""
         if not self.staged:
             return len(self.marks)
         return len(self.marks.keys() | self.staged.keys()) - sum([mark.deleted for mark in self.staged.values()])
@@ -134,7 +134,7 @@ class ConsumerFeature:
                 self._index(topic, len(consumers.marks), len(consumers.marks))
 
     def may_page_out(self, topic: Topic) -> bool:
-        """The lists over all topics look at every consumer."""
+        """Lists over all topics examine every consumer."""
         consumers = consumers_of(topic)
         return consumers is None or not (consumers.marks or consumers.staged)
 
@@ -160,7 +160,7 @@ class ConsumerFeature:
         self._release(topic)
 
     def _release(self, topic: Topic) -> None:
-        """Evicts what the topic kept for its consumers only, and they have committed."""
+        """Evicts records that were retained for consumers only and are committed."""
         if topic.config.retain_for_consumers:
             self._applier.enforce_caps(topic)
 

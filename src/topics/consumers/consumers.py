@@ -234,11 +234,11 @@ class Consumers:
         return self._describe(topic, self._applied(topic, name))
 
     def cursor(self, topic: Topic, name: str) -> int:
-        """The committed cursor as the newest commit has it, also one on its way: a read begins behind it."""
+        """The committed cursor after the newest commit, including one in flight: a read begins after it."""
         return self._existing(topic, name).seq
 
     def list_topic(self, topic: Topic, after: str = "", limit: int = 100) -> list[ConsumerInfo]:
-        """The consumers of a topic by name, those behind `after`."""
+        """The consumers of a topic by name, after `after`."""
         consumers = consumers_of(topic)
         if consumers is None:
             return []
@@ -247,7 +247,7 @@ class Consumers:
         return [self._describe(topic, consumers.marks[name]) for name in names]
 
     def list_all(self, prefix: str = "", after: tuple[str, str] = ("", ""), limit: int = 100) -> list[ConsumerInfo]:
-        """The consumers of all topics whose names begin with `prefix`, by topic and name, those behind `after`."""
+        """The consumers of all topics whose names begin with `prefix`, by topic and name, after `after`."""
         first, name = after
         topics = (one for one in self._feature.topics_from(prefix, first) if _is_visible(one))
         found = chain.from_iterable(

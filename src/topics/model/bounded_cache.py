@@ -1,4 +1,4 @@
-"""Bounded caches: of values that depend on their key alone, and of what objects keep and can make again."""
+"""Bounded caches: of values that depend on their key alone, and of values that objects can compute again."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -9,8 +9,8 @@ _V = TypeVar("_V")
 
 
 class Memo(Generic[_K, _V]):
-    """Values by keys, so many at most. When there are too many all are forgotten: what is asked again and again is soon
-    back, and what is asked once was never worth an order."""
+    """A bounded map. When it is full, all values are dropped: frequent ones soon return, and rare ones are not worth an
+    LRU order."""
 
     __slots__ = ("_known", "_most")
 
@@ -55,7 +55,8 @@ class HolderCache:
         return len(self._holders)
 
     def keep(self, holder: Holder, nbytes: int) -> None:
-        """A holder has made what it keeps. Others forget theirs if there is too much; the newest always stays."""
+        """Records that a holder has computed its values. Evicts the values of others if the bound is exceeded; the
+        newest always stays."""
         self.bytes += nbytes - self._holders.pop(holder, 0)
         self._holders[holder] = nbytes
         while self.bytes > self.max_bytes and len(self._holders) > 1:

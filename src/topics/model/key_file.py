@@ -87,14 +87,14 @@ def change_keys(path: str, change: Callable[[list[StoredKey]], Sequence[StoredKe
 
 
 def make_secret(random: Callable[[int], bytes]) -> tuple[str, str]:
-    """A secret that nobody can guess, and its SHA-256."""
+    """A random secret and its SHA-256."""
     secret = base64.urlsafe_b64encode(random(_SECRET_BYTES)).rstrip(b"=").decode()
     return secret, hashlib.sha256(secret.encode()).hexdigest()
 
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
-    # On the folder: the file itself is replaced, and a lock would stay with what it was.
+    # On the folder: the file itself is replaced, and a lock would stay with the old file.
     folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)

@@ -77,7 +77,7 @@ class PlainRecords(NamedTuple):
 
 
 class Values(Sequence[Record]):
-    """A batch of records that are nothing but data. None of them is made before somebody asks for it."""
+    """A batch of records that consist of data only. Record objects are created on demand."""
 
     __slots__ = ("plain",)
 
@@ -104,7 +104,7 @@ class Values(Sequence[Record]):
 def find_plain(records: Sequence[Record]) -> PlainRecords | None:
     """The data of a batch in which no record has anything else; None where one has."""
     if type(records) is Values:
-        # Asked of every batch: an abstract class would look at its registry each time.
+        # Checked for every batch: an abstract class would consult its registry each time.
         return records.plain
     datas = [r.data for r in records if r.tag is None and r.meta is None and r.node is None]
     return PlainRecords(datas, list(map(len, datas))) if len(datas) == len(records) else None
@@ -123,7 +123,7 @@ def check_records(
     null is the same as none, as it is for `tag` and `node`, and is set to None here.
     """
     if len(records) == 1 and batch_node is None and idempotency_key is None:
-        # One record without anything but data is what most requests bring.
+        # Most requests have one record with data only.
         record = records[0]
         if record.meta is None and record.tag is None and record.node is None:
             if len(record.data) > limits.max_record_bytes:

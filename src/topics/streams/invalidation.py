@@ -1,7 +1,7 @@
 """Invalidation (also known as: touch): notifies clients that wait for keys of changed rows of a state-protocol stream.
 
 The reader of a stream starts with the first request and reads what is appended from then on, by any protocol. Nothing
-survives a restart: the epoch is then another, and a client with an old cursor is told to query again.
+survives a restart: the epoch then changes, and a client with an old cursor must query again.
 """
 
 from collections import deque
@@ -286,7 +286,7 @@ class FineKeyBudget:
         return "restricted" if self._settings.lag_reserved_fine_touch_budget_per_batch else "coarseOnly"
 
     def begin(self, lag: int, now_ms: int) -> None:
-        """A batch is looked at, with so many entries behind it."""
+        """Records an examined batch and the number of entries after it."""
         settings = self._settings
         passed = max(now_ms - self._filled_ms, 0)
         self._filled_ms = now_ms
@@ -303,11 +303,11 @@ class FineKeyBudget:
 
     @property
     def left(self) -> int:
-        """How many keys of this batch may still be told."""
+        """The number of keys of this batch that may still be reported."""
         return self._left
 
     def spend(self, keys: int) -> None:
-        """So many keys are told."""
+        """Records the number of reported keys."""
         self._left -= keys
         self._tokens -= keys
 
@@ -334,7 +334,7 @@ class Surroundings(NamedTuple):
     run: Callable[[Task, Topic], None]
     """Runs long work in turns with others."""
     keys_max: Callable[[], int]
-    """How many keys a journal may keep, by what all of them together may."""
+    """The maximum number of keys of a journal, given the total of all journals."""
 
 
 class Outcome(NamedTuple):
@@ -381,7 +381,7 @@ class StreamInvalidation:
     # Asked from outside
 
     def activate(self, request: Activation) -> list[tuple[Template, str]]:
-        """Begins to look at changes for templates; each with why not, empty where it does."""
+        """Activates templates; returns the reason of refusal for each, empty if it is active."""
         now = self._use()
         return [(template, self._activate(template, request.inactivity_ttl_ms, now)) for template in request.templates]
 
@@ -462,12 +462,12 @@ class StreamInvalidation:
             # Changes that are about to be notified were not checked for it.
             self.journal.touch((template.key,), self.position - 1, self._around.wall_ms())
         if len(self.templates) > active and self._reading:
-            # The same for some of those that are being examined.
+            # Entries being examined may not have been checked for it either.
             self._examined.add(template.key)
         return refusal
 
     def _interest(self, request: WaitRequest, now: int) -> tuple[str, frozenset[int]]:
-        """By what somebody waits, and under which keys."""
+        """The conditions of a wait, and its keys."""
         used = [self.templates.use(template_id, now) for template_id in request.templates]
         active = [each.template for each in used if each is not None]
         extra = set() if len(active) == len(used) else {ANYTHING}
@@ -493,7 +493,7 @@ class StreamInvalidation:
     def _outcome(self, kind: str, touched: bool = False, stale: bool = False) -> Outcome:
         return Outcome(kind, self.journal.cursor, touched, self.journal.last, stale)
 
-    # Looking at what was appended
+    # Examination of appended entries
 
     def _changed(self) -> None:
         if self.over:
@@ -532,7 +532,8 @@ class StreamInvalidation:
         self._around.run(self._examine(decode(outcome.body), outcome.position.counter), self.topic)
 
     def _examine(self, entries: list[Any], position: int) -> Task:
-        """Finds the keys that entries touch, in turns with others. They are told together, and the position moves."""
+        """Finds the keys that entries touch, under fair scheduling. They are reported together, and the position
+        moves."""
         counters = self.counters
         counters.batches += 1
         counters.entries += position - self.position
@@ -640,7 +641,7 @@ class InvalidationService:
         engine.topic_removed.subscribe(self._topic_deleted)
 
     def __iter__(self) -> Iterator[StreamInvalidation]:
-        """The touches that somebody asked for."""
+        """The touches of a request."""
         return iter(self._streams.values())
 
     def of(self, topic: Topic) -> StreamInvalidation | None:

@@ -32,7 +32,7 @@ CHUNK_BYTES = 1024 * 1024
 SCAN_RECORDS = 50_000
 """Maximum entries that one keyed read examines; the next read continues."""
 _TOGETHER = 256
-"""Entries promoted at once; at most so many are promoted twice because they did not fit."""
+"""The number of entries promoted together; at most so many are promoted twice because they did not fit."""
 
 _LARGE_BYTES = 4 * CHUNK_BYTES
 """Decoding a larger entry takes some milliseconds."""
@@ -125,7 +125,7 @@ def read_slice(
     promoter: Promoter | None,
     done: Callable[[StreamSlice | TopicsError], None],
 ) -> None:
-    """Read what one plan gives; on a thread where entries of earlier versions take long."""
+    """Execute one plan; on a thread if entries of earlier versions take long."""
     loop = get_ident()
 
     def cut(plan: ReadPlan, reader: RunReader) -> StreamSlice:
@@ -187,7 +187,7 @@ class _Cut:
             try:
                 stop = self._take_run(run, lo, hi)
             except RetryLaterError:
-                # Return what is local; the next read starts with the rest.
+                # Return local entries; the next read starts with the rest.
                 self._take_back(*before)
                 if self._pieces:
                     break
@@ -211,12 +211,12 @@ class _Cut:
         return StreamSlice(body, len(self._pieces) + self._more, position, plan.head, plan.tombstone, promoted_to)
 
     def _take_back(self, count: int, more: int, size: int, requested: int, in_block: int) -> None:
-        """Discard what was taken of a run that failed; the cursor is still before it."""
+        """Discard the entries taken from a failed run; the cursor is still before it."""
         del self._pieces[count:]
         self._more, self._size, self._remaining, self._in_block = more, size, requested, in_block
 
     def _take_run(self, run: Run, lo: int, hi: int) -> int:
-        """Take what fits from a run; returns the index after the last examined entry."""
+        """Take the fitting entries from a run; returns the index after the last examined entry."""
         if self._key is not None and not run.traits & TRAIT_TAGS:
             return hi
         keyed = self._key is not None
@@ -255,7 +255,7 @@ class _Cut:
             if self._remaining <= 0:
                 return postings[at]
             begin, more = postings[at], min(self._remaining, last - at)
-            # Entries with the key that stand beside each other are read at once.
+            # Consecutive entries with the key are read together.
             count = next((n for n in range(1, more) if postings[at + n] != begin + n), more)
             for view, view_lo, view_hi, offset in self._views(run, begin, begin + count):
                 first_entry = run.first_seq + offset - 1
@@ -399,8 +399,8 @@ class _Cut:
 
 _SIZED_ENTRIES = 16_384
 _SIZED_TEXT = 1024 * 1024
-"""So many of the newest entries, and bytes of segments, are looked at for one answer. Others are estimated: entries of
-segments that an earlier release sealed, or of which some entries are gone."""
+"""The maximum numbers of newest entries, and of bytes of segments, that are examined for one answer. Others are
+estimated: entries of segments that an earlier release sealed, or of which some entries are gone."""
 
 
 class ContentSizes:

@@ -85,8 +85,8 @@ class Staged:
         self.begun = 0
         self.finished = 0
         self.waiting: deque[tuple[int, Callable[[TopicsError | None], None]]] = deque()
-        """Repetitions of what is on its way, each with how many must have finished before: they are answered like the
-        originals, and not before them."""
+        """Duplicates of appends in flight, each with the number of appends that must finish first: they are answered
+        like the originals, and not before them."""
 
     def when_finalized(self, callback: Callable[[TopicsError | None], None]) -> None:
         """Call back once all changes in flight are applied or have failed."""
@@ -105,7 +105,7 @@ class StreamState:
         self.expires_ms = part.expires_ms
         self.renewed_ms = self.renewed_logged = part.renewed_ms
         self.grace_ms = 0
-        """After a start: how much later than that it may have been used without the log being told. Never stored."""
+        """After a start: the maximum duration of later use that may not have been logged. Never stored."""
         self.closed = part.closed
         self.last_seq = part.last_seq
         self.producers = {producer.id: producer for producer in part.producers} or None
@@ -151,7 +151,7 @@ class StreamState:
         return max((self.ttl_s or 0) * 1000 // _RENEWAL_STEPS, _RENEWAL_MIN_MS)
 
     def apply(self, mark: StreamMark) -> None:
-        """Apply what an append or a close changed; called by live operations and by replay."""
+        """Apply the changes of an append or a close; called by live operations and by replay."""
         self.renewed_ms = self.renewed_logged = mark.now_ms
         if mark.seq is not None:
             self.last_seq = mark.seq
@@ -191,8 +191,7 @@ class StreamState:
             staged.closed = True
 
     def unstage(self, error: TopicsError | None) -> None:
-        """One of those on their way is there, or has failed. A failure takes all that follow it along, so what was
-        staged is forgotten as a whole."""
+        """Settle an append in flight. A failure also fails all later ones, so the whole staged state is dropped."""
         staged = self.staged
         if staged is None:
             return
@@ -340,7 +339,7 @@ class StreamFeature:
         self.adopt(topic, decode_part(part))
 
     def may_page_out(self, topic: Topic) -> bool:
-        """A stream that time does nothing to, that nobody forks and that promises nothing of its entries."""
+        """Whether a stream has no expiry, no forks and no contract."""
         state = stream_of(topic)
         return state is None or not (
             state.ttl_s is not None or state.expires_ms is not None or state.retired or state.refs or state.ended
@@ -551,10 +550,10 @@ class StreamFeature:
         def retired(timing: CommitTiming) -> None:
             state.retired, state.retiring = True, False
             self.emit_change("deleted", topic)
-            # For everyone but its forks it is deleted, and its routers go with it.
+            # It is deleted for every client except its forks, and its routers are deleted with it.
             core.path.acknowledge(topic, done, DropResult(topic.name, True, core.remove_routers(topic)))
             if not state.refs:
-                # The last fork went while this was on its way.
+                # The last fork was deleted meanwhile.
                 state.refs = 1
                 self.release(topic)
 

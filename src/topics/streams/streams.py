@@ -168,9 +168,10 @@ class Streams:
         check_visible(topic if self.engine.exists(topic) else None, topic.name)
 
     def check_kept(self, topic: Topic, offset: str, found: StreamSlice) -> None:
-        """Raises where an offset points to what retention has taken: going on from there would hide the loss.
+        """Raises for an offset of evicted entries: continuing there would hide the loss.
 
-        From the start a reader goes on, because there is nothing earlier to begin from again; it is told instead.
+        A reader at the start continues, because there is no earlier position to restart from; the loss is reported
+        instead.
         """
         loss = found.tombstone
         gone = loss is not None and (loss.reason in _RETENTION or _was_seen(topic, loss))
@@ -200,8 +201,8 @@ class Streams:
         return found
 
     def topics(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...]) -> Iterator[Topic]:
-        """Streams in the order of their names, those behind `after` and behind the first `skip` of them. They are there
-        to be looked at: one that sleeps goes on to.
+        """Streams in the order of their names, after `after` and the first `skip` of them. Read-only: paged-out streams
+        stay paged out.
 
         `allowed` are the prefixes that may be seen; none means all.
         """
@@ -218,7 +219,7 @@ class Streams:
         return islice(names if system else filterfalse(SYSTEM_STREAMS.__contains__, names), skip, None)
 
     def _user_names_at(self, skip: int) -> Iterator[str]:
-        """All names but those of system streams, behind the first `skip` of them."""
+        """All names except those of system streams, after the first `skip` of them."""
         engine, place = self.engine, skip
         while (name := next(engine.names_at(place), None)) is not None:
             before = sum([one < name and next(engine.names_from(one, ""), "") == one for one in SYSTEM_STREAMS])
@@ -284,7 +285,7 @@ class _ForkRead:
             self.run()
 
     def _finish(self, last: StreamSlice | TopicsError) -> None:
-        """Answer with what was read. A gap or an error behind it is left to the next read."""
+        """Answer with the entries read. A later gap or error is left to the next read."""
         self._done(joined(self._slices, self._spec.as_json) if self._slices else last)
 
 

@@ -6,12 +6,12 @@ between units of work of about half a millisecond. `FairScheduler.run(task, owne
 * An owner, such as a connection or a topic, has one place in the queue, however many tasks it has. Its tasks run one
   after the other.
 * In each turn of the loop every owner in the queue gets one unit, in round-robin order, until `TURN_S` is used up. The
-  loop then serves what came in meanwhile, and the scheduler goes on where it stopped.
+  loop then serves new input, and the scheduler continues where it stopped.
 * A task that has to wait for something yields a `Pause`. It keeps its place before later tasks of its owner and costs
   nothing until it is resumed.
 
-Short requests do not pass through here: a connection serves what fits into `SLICE_S` at once, and only what is left
-goes to the queue.
+Short requests do not pass through here: a connection serves up to `SLICE_S` of work immediately, and queues only the
+rest.
 
 | task | unit of work | owner |
 |---|---|---|
@@ -46,7 +46,7 @@ from collections.abc import Callable, Generator, Hashable
 SLICE_S = 0.0005
 """How long an owner may use the loop at a time: some twenty short requests."""
 GREEDY_S = 0.1
-"""How long a connection that wanted more than a slice is queued with whatever it sends."""
+"""The time for which all input of a connection is queued after it exceeded a slice."""
 TURN_S = 0.002
 """How long all owners together may use the loop before it looks for new input."""
 _UNITS_MAX = 32
@@ -119,7 +119,7 @@ class FairScheduler:
                 break
 
     def _advance(self, owner: Hashable) -> bool:
-        """Does one unit; whether the owner has another one that can be done."""
+        """Runs one unit; returns whether the owner has another one that can run."""
         tasks = self._tasks[owner]
         try:
             pause = next(tasks[0])

@@ -42,7 +42,7 @@ from topics_protocol.transactions import Condition
 # Staged records as copies for their topics: cut out of the text they are staged in, never parsed.
 
 _BLOCK_RECORDS = 4096
-"""Small parts become one block, up to so many records."""
+"""The maximum number of records of a block that joins small parts."""
 
 
 def collect_copies(core: EngineCore, log_topic: Topic, parts: Sequence[PartState]) -> Iterator[Copies]:
@@ -79,7 +79,7 @@ def _record_slices(core: EngineCore, log_topic: Topic, part: PartState) -> list[
 
 
 def stage_copies(core: EngineCore, topic: Topic, copies: Copies | list[Record]) -> Block:
-    """Gives out seqs for copies, or for what the topic made of them, that are counted as on their way already.
+    """Assigns seqs to records, possibly changed by the topic's guard, that already count as in flight.
 
     From here on nothing may fail until their frame is submitted.
     """
@@ -131,7 +131,7 @@ class _Prepare(LogOperation):
             self._skip()
 
     def _skip(self) -> None:
-        """It did not come to the commit: what a recovery does with a frame whose commit it does not find."""
+        """Skips the seqs of a prepared part without a commit, as recovery does."""
         topic, block, engine = self.topic, self.block, self.path.engine
         assert block is not None
         topic.sync_inflight -= self.needs_sync
@@ -165,7 +165,7 @@ class _Decision(LogOperation):
 
 
 class Commit:
-    """One commit on its way."""
+    """A commit in progress."""
 
     def __init__(
         self, core: EngineCore, feature: TransactionFeature, transaction_id: str, sequence: int,
@@ -187,7 +187,7 @@ class Commit:
         self._topics: dict[str, Topic] = {}
         self._placed: dict[str, Placed] = {}
         self._reserved: dict[str, tuple[int, int]] = {}
-        """By topic: records and bytes that count as on their way and are in no block yet."""
+        """By topic: records and bytes that count as in flight and are in no block yet."""
         self._pending = 0
         self._error: TopicsError | None = None
         self._shards: set[int] = set()
@@ -234,7 +234,7 @@ class Commit:
             check_conditions(topic, condition.expected_head_seq, condition.fence)
 
     def _reserve(self) -> None:
-        """Counts all of it as on its way, so that nobody else is given the room."""
+        """Counts all records as in flight, which reserves their room."""
         for name, (count, size) in self._reserved.items():
             self._count(self._topics[name], count, size)
 
@@ -273,7 +273,7 @@ class Commit:
         self._shards |= by_shard.keys()
         self._pending = len(by_shard) + (0 if self._rounds else len(self._shards))
         for prepares in by_shard.values():
-            # Written; what is behind one that waits for a sync waits with it.
+            # Written; later parts wait for the sync of earlier ones.
             path.log_together(prepares, self._prepared, Gate.TURN, decides=True)
         for shard in () if self._rounds else self._shards:
             path.log_together([self._barrier(shard)], self._prepared, Gate.SYNC, decides=True)
@@ -357,7 +357,7 @@ class Commit:
             slowest = next((topic for topic in topics if topic.rules.remote), self._log_topic)
             self._core.path.acknowledge(slowest, self._outcome, list(self._placed.values()))
             return
-        # It may be on the disk all the same. Nothing more may be built on what is prepared.
+        # It may be on the disk anyway. Later operations must not depend on the prepared records.
         for number in self._shards:
             writer = self._core.shards[number].writer
             if not writer.broken:

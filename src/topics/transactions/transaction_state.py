@@ -69,14 +69,14 @@ class OpenTransaction:
         self.records = 0
         self.bytes = 0
         self.inflight = 0
-        """Parts that are on their way to the log."""
+        """Parts being logged."""
         self.inflight_records = 0
         self.inflight_bytes = 0
         self.committing: list[Done] | None = None
-        """While a commit is on its way: everyone who waits for it."""
+        """The waiters of a commit in progress."""
 
     def expect(self, parts: int, records: int, size: int) -> None:
-        """More is on its way, or less."""
+        """Updates the number of parts being logged."""
         self.inflight += parts
         self.inflight_records += records
         self.inflight_bytes += size
@@ -101,7 +101,7 @@ class TransactionTable:
     def begin(self, begun: Begun) -> list[SeqRange]:
         old = self.open.get(begun.id)
         if old is not None and old.is_meant(begun.sequence, begun.attempt):
-            # Two of those who share an attempt came at the same moment.
+            # Two clients of one attempt sent requests concurrently.
             old.touched_ms = max(old.touched_ms, begun.now_ms)
             return []
         self.open[begun.id] = OpenTransaction(begun)
@@ -257,7 +257,7 @@ class TransactionFeature:
         return topic if topic is not None and topic.created else None
 
     def with_topic(self, then: Callable[[Topic | TopicsError], None]) -> None:
-        """Calls back with the transaction log topic. The first who asks makes it."""
+        """Calls back with the transaction log topic; the first call creates it."""
         topic = self.topic
         if topic is not None:
             then(topic)
@@ -298,12 +298,12 @@ def shown(name: str) -> str:
 
 
 class TransactionRef(msgspec.Struct, frozen=True, kw_only=True):
-    """Which attempt at which transaction is meant, and who means it."""
+    """The attempt of a transaction that a request names, and its caller."""
 
     id: str
     sequence: int
     attempt: str | None = None
-    """None means the one that is open."""
+    """None means the open one."""
     owner: str = ""
     tenant: str = ""
 
@@ -339,7 +339,7 @@ class StageRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransactionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A transaction as it stands."""
+    """The state of a transaction."""
 
     id: str
     sequence: int

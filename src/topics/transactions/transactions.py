@@ -2,8 +2,8 @@
 
 Transactions before their commit: begin, stage records, abort, expire.
 
-Staged records are appended to the transaction log topic, in a frame with their destination. Nobody else reads that
-topic, so nothing of a transaction is to be seen before its commit.
+Staged records are appended to the transaction log topic, in a frame with their destination. That topic is internal, so
+a transaction is invisible before its commit.
 """
 
 from collections import deque
@@ -172,7 +172,7 @@ class Stager:
     # Staging
 
     def stage(self, request: StageRequest, done: StageDone, prepared: object = None) -> None:
-        """`prepared` is what the guard of the topic made of the records when they came before, if it had them wait."""
+        """`prepared` is the result of the topic's guard, if it postponed the records before."""
         core = self._core
         core.check_accepting()
         check_name("part", request.part)
@@ -249,7 +249,7 @@ class Stager:
         return False
 
     def _stage_again(self, request: StageRequest, done: StageDone, prepared: object) -> None:
-        """Stages what the guard of its topic had wait: nobody is left to be told by an exception."""
+        """Stages records that the topic's guard had postponed. Errors go to the callback: the caller has returned."""
         try:
             self.stage(request, done, prepared)
         except TopicsError as error:
@@ -269,7 +269,7 @@ class Stager:
         self.end(entry, done)
 
     def end(self, entry: OpenTransaction, done: TransactionDone) -> None:
-        """Ends an attempt and lets go of what it staged."""
+        """Ends an attempt and releases its staged records."""
         topic = self._feature.topic
         assert topic is not None
         ended = Ended(entry.id, entry.sequence, entry.attempt)
@@ -285,7 +285,7 @@ class Stager:
         failed: Callable[[TopicsError], None],
     ) -> None:  # fmt: skip
         path = self._core.path
-        # On a full disk, too, what is staged can be let go of.
+        # Staged records can be released on a full disk, too.
         path.check(topic, frees=kind is FrameKind.TXN_END)
         path.log(Change(path, topic, ((kind, encode_mark(mark), b""),), applied, failed))
 
@@ -375,7 +375,7 @@ class Transactions:
         self._stager.stage(request, done)
 
     def abort(self, ref: TransactionRef, done: TransactionDone) -> None:
-        """Ends a transaction and lets go of what is staged."""
+        """Ends a transaction and releases its staged records."""
 
         def ended(outcome: TransactionResult | TopicsError) -> None:
             self.aborts += not isinstance(outcome, TopicsError)
@@ -384,7 +384,7 @@ class Transactions:
         self._stager.abort(ref, ended)
 
     def find(self, transaction_id: str, owner: str, permit: Permit, tenant: str = "") -> TransactionResult:
-        """A transaction as it stands: the open one, or else what was committed last."""
+        """The state of a transaction: the open one, or else the last commit."""
         if not is_topic_name(transaction_id):
             raise TransactionNotFoundError(transaction_id)
         name = scoped(tenant, transaction_id)
@@ -398,7 +398,7 @@ class Transactions:
         return self._stager.answer_known(known, known.sequence, permit)
 
     def tick(self) -> None:
-        """Ends what is abandoned, and forgets what is old."""
+        """Ends abandoned transactions, and forgets old commits."""
         core, table, now = self._core, self.table, self._core.steady()
         topic = self._feature.topic
         if core.closed or topic is None:

@@ -12,7 +12,7 @@ from topics.model.errors import InvalidRequestError, TopicsError, TopicStateErro
 from topics.streams.stream_state import START
 from topics.system.entropy import Entropy
 
-# Errors; the codes are those of the protocol.
+# Errors, with the codes of the protocol.
 
 
 class SubscriptionNotFoundError(TopicStateError):
@@ -271,7 +271,7 @@ class Subscription:
         self.generation = 0
         self.links: dict[str, Link] = {}
         self.left_out: dict[str, int] = {}
-        """Streams that somebody took out, with their epochs: another stream of the name that the pattern fits is in."""
+        """Removed streams, with their epochs: a new stream with the same matching name is included."""
         self.pending: set[str] = set()
         """Linked streams with entries after the acknowledged offset."""
         self.claim: Claim | None = None
@@ -314,8 +314,8 @@ class Subscription:
 # name it: a worker whose lease expired is fenced.
 #
 # The claim token authenticates the worker; no key is needed. It ends with a MAC of the id, the generation and the rest
-# of the token. So a fenced worker can be told from one that never held the lease, which learns nothing, not even
-# whether the subscription exists.
+# of the token. So a fenced worker can be distinguished from a client that never held the lease, which learns nothing,
+# not even whether the subscription exists.
 
 _TOKEN_BYTES = 18
 

@@ -110,7 +110,7 @@ class SubscriptionTable:
         self.all: dict[str, Subscription] = {}
         self._of_owner: Counter[Owner] = Counter()
         self._under_way: dict[int, Sequence[Change]] = {}
-        """Changes that are on their way to the disk, in their order: nothing that is in memory knows of them yet."""
+        """Changes being written to the disk, in their order: not yet applied in memory."""
         self._writes = 0
         self._rewriting = False
         for change in self._store.load():
@@ -236,7 +236,7 @@ def _change(subscription: Subscription, op: str, change: dict[str, Any]) -> None
             links.setdefault(path, Link(explicit=True)).explicit = True
     elif op == "unlink":
         links.pop(change["path"], None)
-        # Of before epochs were kept, nobody knows which stream was meant.
+        # Entries from before epochs were stored do not identify a stream.
         if epoch := change.get("epoch", 0):
             left_out[change["path"]] = epoch
 
@@ -244,7 +244,7 @@ def _change(subscription: Subscription, op: str, change: dict[str, Any]) -> None
 def _acked(subscription: Subscription, path: str, offset: str) -> None:
     out = subscription.left_out.get(path)
     if out is not None and decode_offset(offset)[0] == out:
-        # It was taken out while this was on its way.
+        # It was removed meanwhile.
         return
     subscription.left_out.pop(path, None)
     subscription.links.setdefault(path, Link(explicit=False)).acked = offset
@@ -287,7 +287,7 @@ def generation_change(subscription: Subscription) -> Change:
 # Streams of subscriptions: matching, watching, and which have new entries.
 
 MATCHES_MAX = 10_000
-"""Streams that a pattern may fit when its subscription is made: each is watched, and told of in every answer."""
+"""The maximum number of streams that a pattern may match at creation: each is watched, and listed in every answer."""
 _MATCHED_AT_ONCE = 2_000
 _LOOKED_AT_ONCE = 500
 """Work per turn of the loop: a few milliseconds."""
@@ -316,7 +316,7 @@ class Links:
         return [name for name in names if subscription.matches(name) and not is_server_name(name)]
 
     def match_all(self, subscription: Subscription, done: Callable[[list[str] | TopicsError], None]) -> None:
-        """The same for somebody who waits: a number of names at a time, as there may be very many to look at."""
+        """The asynchronous form: a number of names at a time, as there may be very many."""
         pattern = subscription.request.pattern
         found: list[str] = []
 
@@ -337,7 +337,7 @@ class Links:
             done(found)
 
     def look_at(self, subscription: Subscription, names: list[str]) -> None:
-        """Looks at some streams, a number of them at a time."""
+        """Examines streams in portions."""
         for name in names[:_LOOKED_AT_ONCE]:
             self.look(subscription, name)
         rest = names[_LOOKED_AT_ONCE:]

@@ -1,6 +1,6 @@
 """Subscription operations: create, delete, claim, acknowledge. Every change is durable before it is answered.
 
-Also known as: consumer group. A consumer is woken, claims what is new, and acknowledges offsets."""
+Also known as: consumer group. A consumer is woken, claims new entries, and acknowledges offsets."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -88,11 +88,11 @@ class Subscriptions:
         self._leases = self._wakes.leases
         self._wakes.finished = self._finished
         self._coming: dict[str, list[Callable[[], None]]] = {}
-        """Subscriptions that are being kept, with the requests that wait for what becomes of them."""
+        """Subscriptions being stored, with the requests that wait for the outcome."""
         self._coming_of: Counter[Owner] = Counter()
 
     def start(self) -> None:
-        """Begins to watch; what piled up meanwhile wakes at once."""
+        """Starts watching; a backlog wakes immediately."""
         for subscription in list(self._table.all.values()):
             for name in list(subscription.links):
                 self._links.look(subscription, name)
@@ -164,7 +164,7 @@ class Subscriptions:
                 made.links[name] = Link(False, self._links.tail(name))
         rest = matching[_KEPT_AT_ONCE:]
         if rest or (matching and len(made.links) > _KEPT_AT_ONCE):
-            # To write down where very many stand takes its own turn.
+            # Writing very many positions takes a separate turn.
             self._engine.defer(lambda: _try(lambda: self._keep(made, rest, done), done))
             return
         acked = {name: link.acked for name, link in made.links.items()}
@@ -207,7 +207,7 @@ class Subscriptions:
         self._table.write([drop_change(found)], written)
 
     def link(self, subscription_id: str, names: list[str], done: Outcome) -> None:
-        """Adds streams by name; those that are there already begin at their end."""
+        """Adds streams by name; existing streams begin at their end."""
         found = self.get(subscription_id)
         explicit = {name for name, link in found.links.items() if link.explicit}
         if len(explicit.union(names)) > STREAMS_MAX:
@@ -225,7 +225,7 @@ class Subscriptions:
         self._table.write(changes, written)
 
     def unlink(self, subscription_id: str, name: str, done: Outcome) -> None:
-        """Takes a stream out; one that the pattern fits stays out until another stream has the name."""
+        """Removes a stream; a matching stream stays removed until a new stream has the name."""
         found, epoch = self.get(subscription_id), self._links.epoch(name)
 
         def written(error: TopicsError | None) -> None:
@@ -258,7 +258,7 @@ class Subscriptions:
             if error is not None:
                 self._leases.end(found)
                 done(error)
-                # Nobody is at it, and nobody else may come by.
+                # No worker holds it, and no other trigger may follow.
                 self._wakes.consider(found)
                 return
             granted = Granted(
@@ -291,7 +291,7 @@ class Subscriptions:
         self._wakes.consider(found)
 
     def _held(self, subscription_id: str, token: str, generation: int) -> Subscription:
-        """The subscription that a worker speaks of. Whether there is one is told only to who once held it."""
+        """The subscription of a worker's request. Its existence is revealed only to former holders."""
         if subscription_id not in self._table.all:
             self._leases.check_token(subscription_id, token, generation)
         return self.get(subscription_id)

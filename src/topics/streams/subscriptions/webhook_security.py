@@ -1,4 +1,4 @@
-"""Which addresses the server may call: it must not become somebody's way into the network it stands in. Pure.
+"""Allowed addresses of webhooks: prevents access to the server's network (SSRF). Pure.
 
 A name is checked when it is given and again when it is resolved, and the call goes to the very address that was
 checked, so that a name which resolves differently the second time gains nothing.

@@ -157,7 +157,7 @@ class Wakes:
         self._engine.defer(self._call_waiting)
         holds = subscription.claim is claim
         if isinstance(answer, NotTaken):
-            # A worker that used the callback took the call, whatever became of its answer.
+            # A worker that used the callback has accepted the call, regardless of its answer.
             if holds or claim.expired:
                 self.leases.end(subscription)
                 self._rest(subscription, answer.reason)

@@ -229,7 +229,7 @@ def record_of(event: dict[str, Any]) -> Record:
 # during the run are reported as they happen, and their streams are skipped here.
 
 STEP = 100
-"""Streams that are looked at in one step: about a millisecond, as the other steps are."""
+"""The number of streams examined in one step: about a millisecond, like the other steps."""
 PAUSE_S = 0.01
 _ENTRIES_A_STEP = 500
 _NUMBERS_A_STEP = 2_000
@@ -253,7 +253,7 @@ class Reconciler:
         self._compared: set[int] = set()
         """The streams of the log that are there, by their epochs."""
         self._first_epoch = log.epoch
-        """Streams of lower epochs count as told."""
+        """Streams of lower epochs count as reported."""
         self._is_cut = log.evict_floor > 1
         self.skip = skip
         """Streams to which something happened since it began."""
@@ -314,7 +314,7 @@ class Reconciler:
         if stands.contract != believed.contract:
             self._write_event(event_of("profile" if stands.profile != believed.profile else "schema", topic, now))
         if stands.closed != believed.closed:
-            # A stream of a weaker class may have been closed, and told so, and be open after a power cut.
+            # A stream of a weaker class may have been reported as closed and be open after a power cut.
             self._write_event(event_of("closed" if stands.closed else "created", topic, now))
 
     def _look_for_new(self, first: int) -> None:
@@ -357,7 +357,7 @@ class LifecycleLog:
         self._overflowed = False
         self._reconciler: Reconciler | None = None
         self.reconciled = False
-        """Whether everything that happened before this start was told."""
+        """Whether all events before this start were reported."""
 
     def start(self) -> None:
         """Begins to listen, and to write once the stream is there."""
@@ -398,7 +398,7 @@ class LifecycleLog:
             return
         self._pending.append(record)
         if not self._due:
-            # In its own turn: who makes streams by the thousand does not wait for what is told of them.
+            # In a separate turn: clients that create thousands of streams do not wait for these entries.
             self._due = True
             self._later(0, self._flush)
 
@@ -427,7 +427,7 @@ class LifecycleLog:
             self._make_up()
 
     def _make_up(self) -> None:
-        """Finds what was not kept, once everything that was is written."""
+        """Finds missing entries, once all pending ones are written."""
         if self._overflowed and not self._pending and self._reconciler is None:
             self._overflowed = False
             self._reconcile()

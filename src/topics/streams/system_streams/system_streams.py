@@ -41,8 +41,8 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
     """Counters (monotonic), by metric and unit."""
     gauges: dict[tuple[str, str], float]
     syncs: dict[int, int]
-    """Syncs of the log by how long they took: how many since the start, by the bound in microseconds that they are
-    below, with 0 for those above all bounds."""
+    """Syncs of the log by duration: the number since the start for each upper bound in microseconds, with 0 for syncs
+    above all bounds."""
     sync_us: float
 
 
@@ -130,7 +130,7 @@ class MetricsLog:
         config = TopicConfig(durability=Durability.DISK, ttl_ms=retention_ms, cap_bytes=CAP_BYTES)
         self._stream = SystemStream(self._engine, METRICS_STREAM, CONTRACT, config)
         self._begun_ms = 0
-        """When the interval began, by the clock on the wall; and by the one that nobody sets."""
+        """The start of the interval, by the wall clock and by the monotonic clock."""
         self._begun = 0
         self._before: Readings | None = None
         self._gauges: dict[tuple[str, str], _Gauge] = {}
@@ -168,7 +168,7 @@ class MetricsLog:
         self._stream.write([Record(encode(entry)) for entry in self._entries(readings)], self._written)
 
     def _written(self, error: TopicsError | None) -> None:
-        """Whatever became of it, the next interval goes on from here."""
+        """The next interval continues from here, regardless of the outcome."""
 
     def _entries(self, readings: Readings) -> Iterator[dict[str, Any]]:
         before = self._before
