@@ -100,5 +100,6 @@ def test_a_stop_finishes_an_accepted_upload_and_refuses_new_connections_by_name(
             assert upload.recv(100).startswith(b"HTTP/1.1 201")
         live.stop()
         live.start()
+        wait_until_ready(live.url)
         found = httpx.post(f"{live.url}/v0/topics/t/diff", json={}, trust_env=False).json()
         assert [record["data"] for record in found["records"]] == ["uploaded"]
