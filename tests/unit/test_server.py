@@ -148,6 +148,7 @@ def test_a_life(tmp_path: Path, engine: FakeEngine) -> None:
                 "read_only_shards": [],
                 "disk_full": False,
                 "backup_lag_ms": None,
+                "primary_term": None,
             }
             assert (status, body) == (200, reported)
         assert (await probe("/nowhere"))[0] == 404

@@ -5,9 +5,9 @@ order of effects, and stops at the first refusal with 429. `Held` keeps connecti
 """
 
 import base64
+import hashlib
 import itertools
 import json
-import os
 import socket
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -185,7 +185,8 @@ def searched_entries(own: str) -> Iterator[list[Request]]:
     yield [Request("PUT", path)]
     yield [Request("POST", f"{path}/_schema", {"search": {"fields": {"k": "keyword", "t": "text"}}})]
     for numbers in _numbers(2000):
-        entries = [{"k": f"{os.urandom(8).hex()}", "t": f"some words {n} {os.urandom(12).hex()}"} for n in numbers]
+        keys = {n: hashlib.blake2b(f"{own}{n}".encode(), digest_size=20).hexdigest() for n in numbers}
+        entries = [{"k": key[:16], "t": f"some words {n} {key[16:]}"} for n, key in keys.items()]
         yield [Request("POST", path, entries), Request("POST", f"{path}/_search", {"q": "t:words"})]
 
 
@@ -270,7 +271,7 @@ class Held:
         pipeline = Pipeline(url, key)
         pipeline.ask([Request("PUT", f"/v0/topics/{own}held", b"{}")])
         pipeline.close()
-        secret = base64.b64encode(os.urandom(16)).decode()
+        secret = base64.b64encode(bytes(16)).decode()
         upgrade = (
             f"upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: {secret}"
         )
