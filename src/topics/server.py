@@ -556,9 +556,12 @@ async def _run_engine(
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": engine.topic_count})
     if on_ready is not None:
         on_ready()
-    losing = asyncio.create_task(lost.wait())
-    await asyncio.wait((stopping, losing), return_when=asyncio.FIRST_COMPLETED)
-    losing.cancel()
+    if lease is None:
+        await stopping
+    else:
+        losing = asyncio.create_task(lost.wait())
+        await asyncio.wait((stopping, losing), return_when=asyncio.FIRST_COMPLETED)
+        losing.cancel()
     _logger.info("shutting down")
     # The port stays open until the end, so that a caller that asks is told to go elsewhere instead of being turned
     # away.
