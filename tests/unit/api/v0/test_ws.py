@@ -137,6 +137,7 @@ def test_a_publish_of_many_records_is_checked_in_turns_and_keeps_its_place(monke
         assert [answer.get("first_seq") for answer in answers] == [1, 10_001, None, None]
         assert answers[2]["code"] == "invalid_request"
         wire.lose()
+        await site.engine.close()
 
     asyncio.run(scene())
     assert len(turns) == 21, "20 portions, and one that is refused"
