@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from tests.crash.harness import SMALL, Dump, dump
+from tests.unit.conftest import LOCAL
 from topics.engine.core import EngineOptions
 from topics.engine.disk_threads import ThreadWorkers
 from topics.engine.engine import Engine
@@ -310,7 +311,7 @@ def test_every_append_is_answered_once_on_a_real_disk(tmp_path: Path, seed: int)
         engine = open_engine(PosixFileSystem(), options)
         engine.start(asyncio.get_running_loop())
         client = Client(engine)
-        for name, durability in zip(("sure", "quick", "loose", "fleeting"), reversed(Durability), strict=True):
+        for name, durability in zip(("sure", "quick", "loose", "fleeting"), reversed(LOCAL), strict=True):
             await client.put(name, durability)
         await asyncio.gather(*(writer(engine, number) for number in range(32)))
         await engine.close()
