@@ -85,6 +85,8 @@ def test_server_shows_lag_progress_rows_and_failures_of_hand_runs(tmp_path: Path
             client.append_many("orders", [{"n": n} for n in range(20)])
             client.delete("orders", before_seq=11)
         wait_until(lambda: now()["lag_records"] == 20, "new segments are behind")
+        # A run works on the segments of the catalog, which a checkpoint writes.
+        wait_until(lambda: sealed_to(tmp_path / "data", "orders") >= 60, "the new segments are listed")
         with started(tmp_path, TOPICS_SPARK_MASTER="no-master") as process:
             _, err = process.communicate(timeout=300)
         assert process.returncode != 0, err
