@@ -32,10 +32,6 @@ _PHRASE = re.compile(
 # Code and quotations are not sentences of ours.
 _CODE = re.compile(r"``.+?``|`[^`]*`|\"[^\"]*\"|https?://\S+|<!--.*?-->", re.DOTALL)
 
-# Findings that are left in docstrings and comments, by package or folder. The numbers may only fall; others have none.
-_DOCSTRINGS_LEFT: dict[str, int] = {}
-_COMMENTS_LEFT: dict[str, int] = {}
-
 
 class Text(NamedTuple):
     place: str
@@ -114,14 +110,14 @@ PACKAGES = sorted({package_of(path) for path in sources("src")})
 def test_docstrings_of_a_package_are_plain(package: str) -> None:
     paths = [path for path in sources("src") if package_of(path) == package]
     found = findings(chain.from_iterable(map(docstrings, paths)))
-    assert len(found) <= _DOCSTRINGS_LEFT.get(package, 0), found
+    assert found == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_comments_of_a_package_are_plain(package: str) -> None:
     paths = [path for path in sources("src") if package_of(path) == package]
     found = findings(chain.from_iterable(map(comments, paths)))
-    assert len(found) <= _COMMENTS_LEFT.get(package, 0), found
+    assert found == []
 
 
 @pytest.mark.parametrize("folder", ["bench", "tests", "tools"])
@@ -129,8 +125,8 @@ def test_docstrings_and_comments_of_a_folder_are_plain(folder: str) -> None:
     paths = [path for path in sources(folder) if path != Path(__file__)]
     in_docstrings = findings(chain.from_iterable(map(docstrings, paths)))
     in_comments = findings(chain.from_iterable(map(comments, paths)))
-    assert len(in_docstrings) <= _DOCSTRINGS_LEFT.get(folder, 0), in_docstrings
-    assert len(in_comments) <= _COMMENTS_LEFT.get(folder, 0), in_comments
+    assert in_docstrings == []
+    assert in_comments == []
 
 
 _CONFIGURED = [
