@@ -48,7 +48,7 @@ def environment_of(spark_home: Path, folder: Path, master: str = "local[1]", **c
 
 def read_by_spark(root: str, folder: Path, spark_home: Path) -> list[Row]:
     """All rows of the table at a place, in the order of topic, epoch and seq."""
-    [runtime] = set(re.findall(r"org\.apache\.iceberg:iceberg-spark-runtime[\w.:-]+", read("docs/spark.md")))
+    [runtime] = set(re.findall(r"org\.apache\.iceberg:iceberg-spark-runtime[\w.:-]+", read("docs/spark/tables.md")))
     code = begin_with(spark_home) + _READ.format(runtime=runtime, root=root)
     environment = environment_of(spark_home, folder)
     reported = run_reading(code, folder, environment=environment, patience_s=_PATIENCE_S)

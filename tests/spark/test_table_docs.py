@@ -1,4 +1,4 @@
-"""The lines of docs/spark.md that read the archive's table run as they stand there."""
+"""The lines of docs/spark/tables.md that read the archive's table run as they stand there."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from tests.rest_catalog import RestCatalogServer
 from tests.s3 import S3Server
 from tests.spark.iceberg_runtime import begin_with, environment_of
 from tests.spark.test_table_readers import archive as make_archive
-from tests.unit.docs.pages import blocks, read, section
+from tests.unit.docs.pages import blocks, read
 from tests.unit.spark.catalogs import named_catalog
 from tests.unit.spark.folders import Folder
 from tests.unit.spark.tables import run_shown
@@ -27,7 +27,7 @@ SHOWN = "./topics-data/archive"
 
 
 def page() -> str:
-    return section(read("docs/spark.md"), "## The archive")
+    return read("docs/spark/tables.md")
 
 
 def code_of(module: str, shown: str = f'{SHOWN}"') -> str:
