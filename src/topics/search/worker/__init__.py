@@ -1,1 +1,1 @@
-"""The search process: its messages, its work, and the supervision of it."""
+"""The search process: its messages, its queries and their order."""

@@ -9,9 +9,9 @@ from topics.system.process import step_back, tune_allocator, tune_collector
 
 
 def main() -> None:
-    # The server has writers to answer besides, who do not wait for a search.
+    # The server also answers writers, who must not wait for a search.
     step_back("low")
-    # A query is a few dozen arrays of some hundred kilobytes that are gone at once.
+    # A query allocates a few dozen arrays of some hundred kilobytes and frees them at once.
     tune_allocator()
     tune_collector()
     connection = socket.socket(fileno=int(sys.argv[1]))

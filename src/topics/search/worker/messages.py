@@ -19,9 +19,9 @@ from topics.model.records import words
 from topics.model.seq_ranges import SeqRange
 from topics.wire.record_slicing import View
 
-# The hits of a search on their way: column by column, because a page has many and they are shown all together.
+# Hits are sent column by column, because a page has many and all of them are rendered together.
 #
-# A search that is sorted by nothing but the offset has one column: its places are its seqs, and its scores are all 0.
+# A search that is sorted by the offset alone has one column: the positions are the seqs, and all scores are 0.
 
 
 class Hit(msgspec.Struct, array_like=True, frozen=True):
@@ -31,11 +31,11 @@ class Hit(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Hits(msgspec.Struct, array_like=True, frozen=True):
-    """Hits, the first one first."""
+    """Hits in the order of the sort."""
 
     seqs: list[int] = []
     scores: list[float] = []
-    """None at all where each is 0."""
+    """Empty if all scores are 0."""
     keys: list[list[Any] | None] = []
     """The values of each key of the sort; None for the offset, whose values are the seqs."""
 
@@ -49,11 +49,11 @@ class Hits(msgspec.Struct, array_like=True, frozen=True):
         return Hit(self.place(index), self.seqs[index], self.scores[index] if self.scores else 0.0)
 
     def place(self, index: int) -> list[Any]:
-        """The values of the keys of one hit."""
+        """The sort values of one hit."""
         return [self.seqs[index] if values is None else values[index] for values in self.keys]
 
     def between(self, begin: int, end: int) -> "Hits":
-        """From one of them up to another."""
+        """The hits from index `begin` to before `end`."""
         if begin == 0 and end >= len(self.seqs):
             return self
         keys = [None if values is None else values[begin:end] for values in self.keys]
@@ -90,7 +90,7 @@ class _Head(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Piece(_Head, frozen=True):
-    """Entries that follow each other without a hole."""
+    """Consecutive entries, without gaps."""
 
     first_seq: int
     count: int
@@ -100,14 +100,14 @@ class Piece(_Head, frozen=True):
 
 
 class Open(_Head, frozen=True):
-    """Begins an index. Without a search description in its registry it knows routing keys only."""
+    """Creates an index. If its registry has no search description, it indexes routing keys only."""
 
     index: int
     registry: bytes
 
 
 class Add(_Head, frozen=True):
-    """Entries behind all that the index has. They begin another of its chunks if `new`."""
+    """Appends entries to an index, behind those it has. `new` starts another chunk."""
 
     index: int
     pieces: tuple[Piece, ...]
@@ -115,7 +115,7 @@ class Add(_Head, frozen=True):
 
 
 class Trim(_Head, frozen=True):
-    """Forgets the chunks that have nothing from `first` on."""
+    """Drops the chunks whose entries are all before `first`."""
 
     index: int
     first: int
@@ -126,7 +126,7 @@ class Drop(_Head, frozen=True):
 
 
 class Close(_Head, frozen=True):
-    """An index file that is not asked again: its file is going, and must not take room because it is mapped."""
+    """Unmaps an index file that will be removed, so that its disk space can be freed."""
 
     path: str
 
@@ -136,10 +136,10 @@ class SearchQuery(msgspec.Struct, array_like=True, frozen=True, tag="search"):
     sort: tuple[str, ...]
     size: int
     after: list[Any] | None = None
-    """Converts offsets to their seqs."""
+    """The sort values of the last hit of the previous page, with offsets as seqs."""
     count_all: bool = False
     ranked: bool = False
-    """Whether scores are by rarity."""
+    """Whether hits are scored by BM25, in which rare terms weigh more."""
     statistics: tuple[int, ...] = ()
     """Counts for the ranking (`topics.search.query.score.Statistics`)."""
 
@@ -163,57 +163,58 @@ Query = SearchQuery | CountQuery | AggregateQuery | KeysQuery
 
 
 class Mapped(msgspec.Struct, array_like=True, frozen=True):
-    """An index file that is asked about the entries from `first` to `last`."""
+    """An index file and the range of entries to search in it, `first` to `last`."""
 
     path: str
     first: int
     last: int
     seal: int | None = None
-    """The checksum of its directory; a file with another one is not asked. None where the manifest has none."""
+    """The checksum of the file's directory; a file with another checksum is refused. None if the manifest has no
+    checksum."""
 
 
 class AskMessage(_Head, frozen=True):
-    """A query about the entries of the index from `first` to `last`, and about those of index files behind them, that
-    are not `removed`."""
+    """Starts a query over the entries `first` to `last` of the memory index, and over those of `mapped` index files.
+    Entries in `removed` are excluded."""
 
     request: int
     index: int
     deadline: float
-    """On the clock that all processes of the machine share."""
+    """By the machine's monotonic clock, which all processes share."""
     first: int
     last: int
     removed: tuple[SeqRange, ...]
     query: Query
     mapped: tuple[Mapped, ...] = ()
-    """Asked one after the other, for as long as that is short (`Result.looked_up`)."""
+    """Searched in this order, until the time slice ends (`Result.looked_up`)."""
     stays: bool = False
-    """Whether more parts follow, or may have to: what was found is then kept under `request` until it is finished."""
+    """Whether the query stays open under `request`, because further parts may follow (`More`, `Finish`)."""
     is_last: bool = False
-    """Of a query that stays: whether no further part follows, as with `More`."""
+    """For an open query: whether no part follows."""
     owner: str = ""
-    """The owner of the query: questions of different owners are answered in turns."""
+    """The API key that sent the query; owners are served round-robin."""
 
 
 class More(_Head, frozen=True):
-    """Further parts of a query that stays: the entries of the body, those of index files, and those of the index from
-    `first` to `last`; of all but the body, those that are not `removed`."""
+    """Further parts of an open query: the entries of the body, those of index files, and those of the memory index from
+    `first` to `last`. Entries in `removed` are excluded, except from the body."""
 
     request: int
     asked: int
-    """The request of the query."""
+    """The request number of the open query."""
     pieces: tuple[Piece, ...] = ()
     first: int = 1
     last: int = 0
     removed: tuple[SeqRange, ...] = ()
     mapped: tuple[Mapped, ...] = ()
-    """Asked one after the other, for as long as that is short (`Result.looked_up`)."""
+    """Searched in this order, until the time slice ends (`Result.looked_up`)."""
     is_last: bool = False
-    """Whether no further part follows: nobody has to finish the query then if all of these were asked."""
+    """Whether no part follows. If all parts were searched, the answer is final and needs no `Finish`."""
     owner: str = ""
 
 
 class Finish(_Head, frozen=True):
-    """Ends a query that stays and was not finished with its last part; its answer is what all its parts gave."""
+    """Ends an open query; the answer combines the results of all its parts."""
 
     request: int
     asked: int
@@ -221,11 +222,11 @@ class Finish(_Head, frozen=True):
 
 
 NO_INDEX = 0
-"""Of a filter over records that nothing describes (`topics.search.query.schemaless_filter`)."""
+"""The index number of a filter over records without a search description (`topics.search.query.schemaless_filter`)."""
 
 
 class Filter(_Head, frozen=True):
-    """Which entries of the body a filter lets through."""
+    """Asks which entries of the body match a filter."""
 
     request: int
     index: int
@@ -234,11 +235,11 @@ class Filter(_Head, frozen=True):
 
 
 class Seek(_Head, frozen=True):
-    """Where in an index file the first entries are that have a routing key, that a filter lets through, or both."""
+    """Asks for the first entries of an index file that have a routing key, match a filter, or both."""
 
     request: int
     index: int
-    """The index with the description of the entries; NO_INDEX for a key alone."""
+    """The index whose description applies; NO_INDEX if only a key is given."""
     mapped: Mapped
     key: str | None
     filter: str
@@ -246,41 +247,41 @@ class Seek(_Head, frozen=True):
 
 
 class Result(msgspec.Struct, array_like=True, frozen=True):
-    """The answer of an index; the query decides which fields are used."""
+    """The answer to a question. The query decides which fields are set."""
 
     hits: Hits = Hits()
     is_full: bool = False
-    """Whether there may be more behind the hits, or the keys."""
+    """Whether more hits or keys may follow."""
     matched: int = 0
     buckets: bytes = b"[]"
-    """As JSON, which is passed on without decoding."""
+    """Encoded JSON, passed on without decoding."""
     keys: tuple[str, ...] = ()
     seqs: tuple[int, ...] = ()
     scanned_bytes: int = 0
-    """Bytes scanned by a filter, or by a query outside its index."""
+    """Bytes scanned by a filter or a query, outside of indexes."""
     scanned: int = 0
-    """Entries of these."""
+    """The number of scanned entries."""
     looked_at: int = 0
-    """Entries in all."""
+    """The number of examined entries."""
     missed: int = 0
     first_missed: int | None = None
     enough: bool = False
-    """Of a query that stays: whether no further part can change its answer."""
+    """For an open query: whether no further part can change the answer."""
     spent: str | None = None
     memory_bytes: int = 0
-    """Of the index that was asked."""
+    """The memory of the index that was queried."""
     indexed: int = 0
     """The number of entries examined in index files."""
     rolled: bool = False
-    """Whether some of an aggregation had been added up before."""
+    """Whether a part of the aggregation came from a rollup."""
     looked_up: int = 0
-    """How many of several index files were asked, the first ones."""
+    """The number of index files that were searched, from the first one on."""
     unreadable: str = ""
-    """Why the index file that was to be asked next cannot be; nothing was asked of it then."""
+    """The reason why the next index file could not be read; it contributed nothing."""
     counted: tuple[int, ...] = ()
-    """The statistics that a ranking needs."""
+    """The term statistics that ranking needs."""
     is_final: bool = False
-    """Whether this is the answer of a query, and the query finished."""
+    """Whether the query is finished and this is its answer."""
 
 
 class Answer(_Head, frozen=True):
@@ -290,7 +291,7 @@ class Answer(_Head, frozen=True):
 
 
 Question = AskMessage | More | Finish | Filter | Seek
-"""Messages that are answered."""
+"""Messages that get an answer."""
 Head = Open | Add | Trim | Drop | Close | Question | Answer
 _KINDS: dict[type, Kind] = {
     Open: Kind.OPEN, Add: Kind.ADD, Trim: Kind.TRIM, Drop: Kind.DROP, AskMessage: Kind.ASK, More: Kind.MORE,
@@ -311,7 +312,7 @@ class Message(NamedTuple):
 
 
 class Messages:
-    """Reassembles messages from received bytes."""
+    """Reassembles messages from the received bytes."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -319,7 +320,7 @@ class Messages:
     def feed(self, data: bytes) -> Iterator[Message]:
         buffer = self._buffer
         if not buffer and len(data) >= 4 and 4 + _LENGTH.unpack_from(data)[0] == len(data):
-            # One message and nothing else, as most answers come.
+            # Most answers arrive as exactly one message.
             yield _message(data)
             return
         buffer += data

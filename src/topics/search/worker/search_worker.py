@@ -1,11 +1,10 @@
 """Search worker: keeps memory indexes and open index files, and answers questions in turns by owner.
 
-Fair queueing: a question is a step of a query, mostly some milliseconds. Questions wait in a queue for each owner,
-which is an API key, and the owners are served round-robin. A query of one key thus waits for at most one step of each
-other key between two of its steps, with any number of queries.
+Fair queueing: a question is one step of a query and usually takes some milliseconds. Each owner, which is an API key,
+has a queue of questions, and the owners are served round-robin. Between two steps of a query, another key therefore
+gets at most one step, however many queries it sends.
 
-Running queries in the search process: first the memory index, then index files and scanned entries, until no part is
-left.
+A query searches the memory index first, then index files and scanned entries, until no part is left.
 """
 
 import mmap
@@ -80,18 +79,18 @@ from topics.search.worker.messages import (
 )
 from topics.wire.record_slicing import View, data_parts, head_of, tag_texts, tag_value
 
-# State of a stream in the search process: its description, and its newest entries as columns, chunk by chunk.
+# State of a stream in the search process: its description, and its newest entries as columns in chunks.
 
 _DECODERS = 64
-"""Sets of fields whose decoders are remembered."""
+"""The maximum number of cached decoders, one for each set of fields."""
 _KNOWN_KEYS = 4096
-"""Routing keys that are remembered as they are written: entries that come together have few."""
+"""The maximum number of cached routing keys: consecutive entries have few different ones."""
 
 
 class HeldIndex:
-    """One index with its parser of stored text.
+    """A memory index and the parser of its entries.
 
-    Its chunks follow each other, so that the oldest entries can be forgotten without indexing the others anew.
+    It consists of chunks, so that the oldest entries can be dropped without indexing the others again.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -113,8 +112,8 @@ class HeldIndex:
     def columns(
         self, names: tuple[str, ...] | None, pieces: tuple[Piece, ...], body: memoryview, with_keys: bool = False
     ) -> tuple[MemoryIndex, int]:
-        """An index over some entries alone, with the fields that somebody asks for (None is all), and the bytes of the
-        entries. To look at entries this way takes half as long as one by one."""
+        """Indexes the given entries only, with the requested fields (None for all). Returns the index and the size of
+        the entries in bytes. This takes half as long as matching entries one by one."""
         index = MemoryIndex(self.config, self.version, names)
         decoder = self._decoders.get(names)
         if decoder is None:
@@ -126,7 +125,7 @@ class HeldIndex:
     def _fill(
         self, index: MemoryIndex, decoder: Decoder, pieces: tuple[Piece, ...], body: memoryview, with_keys: bool
     ) -> int:
-        """Adds all entries at once: they may have been appended one by one, and each step costs more than an entry."""
+        """Indexes the entries of all pieces in one step, because a step costs more than an entry."""
         numbers: list[int] = []
         raws: list[bytes | memoryview] = []
         keys: list[str | None] = []
@@ -153,7 +152,7 @@ class HeldIndex:
         self._chunks = [chunk for chunk in self._chunks if chunk.last >= first]
 
     def parts(self, first: int, last: int, removed: tuple[SeqRange, ...]) -> list[MemoryIndexPart]:
-        """The chunks that have entries of a range, the newest first."""
+        """The chunks that have entries of a range, newest first."""
         parts = []
         for chunk in reversed(self._chunks):
             rows = chunk.count_between(first, last)
@@ -172,7 +171,7 @@ _NO_SCAN_LIMIT = 1 << 62
 
 
 class RunningQuery:
-    """One query and the results of its parts so far."""
+    """An open query and its results so far."""
 
     def __init__(
         self,
@@ -183,14 +182,14 @@ class RunningQuery:
         result_cache: ResultCache | None = None,
     ) -> None:
         self.held = held
-        # A long query would take more room than its result.
+        # A long query would take more memory than its result.
         is_short = isinstance(query, SearchQuery) and len(query.q) <= LONGEST_KNOWN
         self._result_cache = result_cache if is_short else None
         self._budget = Budget(now, max(deadline - now(), 0.0), _NO_SCAN_LIMIT)
         self._aggregation: Aggregation | None = None
         self._ascending = False
         self._names: Callable[[], tuple[str, ...] | None] = tuple
-        """The fields that the query uses; None is all of them. Only callers that read entries need it."""
+        """Returns the fields that the query uses, or None for all. Only callers that read entries need it."""
         self._running = self._begin(query)
         self._scanned = 0
         self._indexed = 0
@@ -215,14 +214,14 @@ class RunningQuery:
         return SearchPlan(asked, self._budget)
 
     def take_memory_index(self, first: int, last: int, removed: tuple[SeqRange, ...]) -> None:
-        """Asks the index about a range of its entries."""
+        """Searches a range of the memory index."""
         parts = self.held.parts(first, last, removed)
         for part in reversed(parts) if self._ascending else parts:
             if self._running.needs_span(part.span):
                 self._running.take(part)
 
     def take_entries(self, pieces: tuple[Piece, ...], body: memoryview) -> None:
-        """Scans unindexed entries, which are one part."""
+        """Scans entries without an index, as one part."""
         count = sum([piece.count for piece in pieces])
         if not count:
             return
@@ -234,7 +233,7 @@ class RunningQuery:
             self._running.take(MemoryIndexPart(index, span))
 
     def take_index_file(self, index_file: IndexFile, first: int, last: int, removed: tuple[SeqRange, ...]) -> None:
-        """Asks an index file about a range of its entries."""
+        """Searches a range of an index file."""
         rows = index_file.count_between(first, last)
         span = Span(first, last, rows, "index")
         if self._running.needs_span(span):
@@ -247,11 +246,11 @@ class RunningQuery:
         return self._running.enough
 
     def progress(self, looked_up: int = 0, unreadable: str = "") -> Result:
-        """The report between two parts."""
+        """Returns the progress after a part."""
         return Result(enough=self._running.enough, spent=self._budget.spent, looked_up=looked_up, unreadable=unreadable)
 
     def finish(self, looked_up: int = 0) -> Result:
-        """The answer. `looked_up` is how many index files the last question had asked."""
+        """Returns the answer. `looked_up` is the number of index files searched by the last question."""
         running = self._running
         if isinstance(running, KeyListPlan):
             keys = running.keys()
@@ -305,13 +304,14 @@ def _plan_ask(held: HeldIndex, query: SearchQuery) -> PlanAsk:
     )
 
 
-# The index files that are open in the search process: mapped when first asked, the least used closed for others.
+# Index files that are open in the search process. A file is mapped at its first search; the least recently used mapping
+# is closed when there are too many.
 
 OPEN_MAX = 1024
-"""A mapping takes no memory that the system could not have back, but it takes an entry in a table of them."""
+"""Mapped pages can be reclaimed by the system, but the number of mappings of a process is limited."""
 
 MapFile = Callable[[str], memoryview | MappedFile]
-"""All of a file, mapped. Raises OSError."""
+"""Maps a whole file. Raises OSError."""
 
 
 class UnreadableError(Exception):
@@ -331,7 +331,7 @@ class OpenIndexFiles:
             try:
                 known = IndexFile(self._map_file(path))
             except (OSError, ValueError) as error:
-                # An empty file cannot be mapped, which is a ValueError like any damage.
+                # Mapping an empty file raises ValueError, like other damage.
                 raise UnreadableError(str(error)) from error
             _check_name(path, known)
             self._open[path] = known
@@ -345,14 +345,14 @@ class OpenIndexFiles:
 
 
 def _check_name(path: str, index_file: IndexFile) -> None:
-    """Raises UnreadableError for a file with the range or the plan of another name. A manifest of an earlier release
-    proves no more than that (`Mapped.seal`)."""
+    """Raises UnreadableError if the file contains another range or plan than its name. Manifests of earlier releases
+    have no checksum that proves more (`Mapped.seal`)."""
     named, head = parse_index_file_name(path.rpartition("/")[2]), index_file.head
     if named is not None and named != (head.first, head.last, head.generation[:8]):
         raise UnreadableError(f"{path}: the content does not match the name of the index file")
 
 
-# Filters over records of topics without a description: only the members that the filter reads are decoded.
+# Filters over records of topics without a search description. Only the fields that the filter uses are decoded.
 
 
 def filter_records(head: Filter, body: memoryview) -> Result:
@@ -379,13 +379,12 @@ def filter_records(head: Filter, body: memoryview) -> Result:
     return Result(seqs=tuple(seqs), scanned_bytes=scanned)
 
 
-# Positions in an index file of the next entries for a read by routing key, by filter, or both.
-#
-# It may include entries that were removed since, which the reader detects. It never omits one.
+# Finds the seqs of the next entries in an index file for a read by routing key, by filter, or both. The result may
+# include entries that were removed since, which the reader detects. It never omits an entry.
 
 
 def seek(index_file: IndexFile, held: HeldIndex | None, head: Seek, budget: Budget) -> Result:
-    """`held` has the description of the entries; not needed for a lookup by key alone."""
+    """`held` has the description of the entries; it is not needed for a lookup by key alone."""
     first, last = head.mapped.first, head.mapped.last
     predicate = None
     if head.filter:
@@ -424,17 +423,17 @@ def _matching(index_file: IndexFile, held: HeldIndex, predicate: Predicate, head
     found = IndexFilePart(index_file, span, held.plan).search(ask, budget)
     seqs = sorted(hit.number for hit in found.hits)
     if found.missed:
-        # Out of time: what was not looked at begins behind what was found, or nothing is known at all.
+        # Out of time. The caller continues behind the entries found, or from the start.
         return Result(seqs=(), spent="time")
     return Result(seqs=tuple(seqs[: head.limit]), is_full=len(seqs) >= head.limit)
 
 
 _SEEK_S: Final = 1.0
-"""A seek that has no result by then continues where it was."""
+"""A lookup that takes longer is stopped and continued by the next read."""
 _NO_LIMIT: Final = 1 << 62
 _READ_BYTES: Final = 1 << 20
 _SLICE_S: Final = 0.005
-"""How long index files are asked for one query while others wait for theirs."""
+"""The time slice of a query over index files while other queries wait."""
 
 
 class Worker:
@@ -464,7 +463,7 @@ class Worker:
         return None
 
     def concerns(self, question: Question, index: int) -> bool:
-        """Whether a question needs an index as it is now."""
+        """Whether a question depends on the current content of an index."""
         if isinstance(question, More | Finish):
             asked = self._asked.get(question.asked)
             return asked is not None and asked.held is self._held.get(index)
@@ -477,7 +476,7 @@ class Worker:
         try:
             held.add(head.pieces, body, head.new)
         except Exception:
-            # Columns of different lengths must not be asked; who asks is told that unknown index.
+            # Columns of different lengths must not be searched. Later questions get the error of an unknown index.
             del self._held[head.index]
 
     def _answer(self, head: Question, body: memoryview) -> Answer:
@@ -496,9 +495,9 @@ class Worker:
         except UnreadableError as error:
             return Answer(head.request, Result(unreadable=_reason(error)))
         except Exception as error:
-            # A query that fails must fail alone. The server has validated the request already.
+            # One failing query must not affect others. The server has validated the request already.
             if isinstance(head, More):
-                # The caller stops, and the query is not finished.
+                # The caller does not send further parts.
                 self._asked.pop(head.asked, None)
             return Answer(head.request, None, f"{type(error).__name__}: {error}")
 
@@ -515,8 +514,8 @@ class Worker:
     def _ask_index_files(
         self, asked: RunningQuery, mapped: tuple[Mapped, ...], removed: tuple[SeqRange, ...], end: float
     ) -> tuple[int, str]:
-        """Asks one after the other, and stops behind the first where others have waited long enough: how many, and why
-        the next one cannot be asked. The query knows nothing of that one then."""
+        """Searches index files in order until the time slice ends while other queries wait. Returns the number of
+        searched files and, if the next one cannot be read, the reason; that file contributes nothing."""
         for number, one in enumerate(mapped):
             if asked.enough or (number and self._now() >= end):
                 return number, ""
@@ -535,7 +534,7 @@ class Worker:
 
     @contextmanager
     def _opened(self, one: Mapped) -> Iterator[IndexFile]:
-        """An index file; what turns out to be damaged, or another file, is closed, and not readable."""
+        """Opens an index file. A damaged file, or one with another identity, is closed and reported as unreadable."""
         try:
             index_file = self._library.open(one.path)
             if one.seal is not None and index_file.seal != one.seal:
@@ -575,19 +574,19 @@ def _filter(held: HeldIndex, head: Filter, body: memoryview) -> Result:
 
 
 class QuestionQueue:
-    """Messages of the server: questions wait for their turn, everything else is done as it comes."""
+    """Scheduler of messages: questions wait for their turn, other messages are handled immediately."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._waiting: OrderedDict[str, deque[Message]] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many owners have a question that waits."""
+        """The number of owners with waiting questions."""
         return len(self._waiting)
 
     def take(self, message: Message) -> list[bytes]:
-        """Takes a message; gives the answers that must not wait. Entries may be added to an index before a question
-        about earlier ones is answered, but not taken from it."""
+        """Handles a message or queues it. Returns the answers that are due immediately. Entries may be added to an
+        index before earlier questions are answered, but not dropped from it."""
         head = message.head
         if isinstance(head, AskMessage | More | Finish | Filter | Seek):
             owner = "" if isinstance(head, Filter | Seek) else head.owner
@@ -621,7 +620,7 @@ class QuestionQueue:
 
 
 def serve(connection: socket.socket, worker: Worker) -> None:
-    """Answers what comes over a connection until it ends. Between two questions it takes what came meanwhile."""
+    """Serves a connection until it is closed. Messages received meanwhile are taken between two questions."""
     messages, questions = Messages(), QuestionQueue(worker)
     while True:
         try:
@@ -638,16 +637,17 @@ def serve(connection: socket.socket, worker: Worker) -> None:
             connection.sendall(questions.answer_next())
 
 
-# Files of the search process. It opens only files named in messages, read-only.
+# File access of the search process. It opens files named in messages only, and never writes.
 
 
 def map_file(path: str) -> MappedFile:
-    """All of a file, mapped. The mapping stays when the name goes."""
+    """Maps a whole file. The mapping stays valid after the file is removed."""
     with open(path, "rb") as file:
         view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
     def read(offset: int, length: int) -> bytes:
-        # Opened for each part: the mapping has a descriptor already, and a second one for each file would be many.
+        # The file is opened again for each part: the mapping has its descriptor, and another one for each open file
+        # would exhaust the limit.
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
