@@ -38,17 +38,17 @@ from topics.search.query.field_values import Extractor, Row, Value, date_of, sho
 from topics.search.query.match import Test, compile_test
 from topics.search.query.predicates import Everything, Predicate, bind_search, fields_of
 
-# Rollups: what an entry contributes to the sums of its interval and its group.
+# Rollups: the contribution of an entry to the aggregates of its interval and its group.
 #
 # An entry contributes if it matches the rollup's `include`, has exactly one timestamp, at most one value of each
-# dimension (none is null), and a usable value for every summary, whichever measures are asked for. So the sums of two
-# measures are always about the same entries, and those that an index keeps are those that a scan makes.
+# dimension (none is null), and a usable value for every summary, whichever measures are requested. So two measures
+# always cover the same entries, and stored aggregates equal those of a scan.
 
 Group = tuple[str | None, ...]
 """The dimensions of an entry, as texts."""
 
 Contribute = Callable[[object, Row], State | None]
-"""The contribution of an entry, and its row, to a measure; None for an entry that cannot be summed at all."""
+"""Returns the contribution of an entry and its row to a measure; None if the entry cannot be aggregated."""
 
 
 class Contribution(NamedTuple):
@@ -97,7 +97,7 @@ class Contributions:
         )
 
     def of(self, entry: object, first_ms: int, end_ms: int) -> Contribution | None:
-        """The contribution of an entry whose time is in the range; None for others."""
+        """Returns the contribution of an entry whose time is in the range, otherwise None."""
         row = self._extractor.row(entry)
         times = row[self._timestamp]
         if times is None or len(times) != 1 or not first_ms <= times[0] < end_ms:
@@ -139,7 +139,7 @@ def _summary(place: int, with_histogram: bool) -> Contribute:
 
 
 def summary_parts(measure: SummaryParts) -> Callable[[object, Row], Summed | None]:
-    """The contribution of an entry that is a summary already: its count and its sum; the rest may be null."""
+    """The contribution of an entry that is a summary already. Its count and its sum are required, the rest may be null."""
     find_count, find_sum, find_min, find_max = (
         finder(parse_pointer(pointer, "jsonPointer"))
         for pointer in (
@@ -169,7 +169,7 @@ def number_in(value: object) -> Number | None:
 
 
 def read_histogram(found: Any) -> Histogram | None:
-    """Counts by the lower bounds of their buckets; what is none is left out."""
+    """Returns counts by the lower bounds of their buckets; invalid members are omitted."""
     if type(found) is not dict:
         return None
     histogram: Histogram = {}
@@ -181,9 +181,9 @@ def read_histogram(found: Any) -> Histogram | None:
 
 
 _EARLIEST, _LATEST = -(1 << 62), 1 << 62
-"""Where a request names no time."""
+"""Used if a request has no time range."""
 FIRST: Final = -(1 << 63)
-"""The first moment that fits into 64 bits."""
+"""The smallest timestamp of 64 bits."""
 
 
 class Aggregation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -196,14 +196,14 @@ class Aggregation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     to_ms: int
     interval: str
     interval_ms: int
-    """0 is one bucket for all."""
+    """0 means one bucket for all."""
     group_by: tuple[str, ...]
     measures: tuple[str, ...]
     predicate: Predicate
     given: Rollup | None = None
-    """The rollup of a request that brings its own."""
+    """The rollup of a request that defines its own."""
     top: int | None = None
-    """How many groups of a bucket are shown, those with the greatest counts; all without it."""
+    """The number of groups in a bucket, those with the greatest counts; None for all."""
 
     @property
     def rollup(self) -> Rollup:
@@ -211,11 +211,11 @@ class Aggregation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def shown_measures(self) -> tuple[str, ...]:
-        """The measures that are wanted, in the order of the rollup."""
+        """The requested measures, in the order of the rollup."""
         return tuple(name for name in self.rollup.measures if name in self.measures)
 
     def start_of(self, moment: int) -> int:
-        """The beginning of the bucket of a moment, as far as 64 bits reach."""
+        """Returns the start of the bucket of a timestamp, clamped to 64 bits."""
         return max(moment // self.interval_ms * self.interval_ms, FIRST) if self.interval_ms else self.from_ms
 
     def contributions(self) -> Contributions:
@@ -223,7 +223,7 @@ class Aggregation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def needed_fields(self) -> tuple[str, ...] | None:
-        """The fields that it looks at; None where it looks at entries besides."""
+        """The fields that the aggregation reads; None if it reads whole entries."""
         rollup = self.rollup
         if any(isinstance(measure, SummaryParts) for measure in rollup.measures.values()):
             return None
@@ -246,7 +246,7 @@ _decode = msgspec.json.Decoder(_Request).decode
 
 
 def parse_aggregation(body: bytes, config: SearchConfig, version: int) -> Aggregation:
-    """The aggregation of a request's body: of a declared rollup, or of one that the request brings."""
+    """Parses the body of a request, for a declared rollup or one that the request defines."""
     try:
         asked = _decode(body)
     except (ValueError, RecursionError) as error:
@@ -285,7 +285,7 @@ def parse_aggregation(body: bytes, config: SearchConfig, version: int) -> Aggreg
 
 
 def _parse_own(asked: _Request, config: SearchConfig, version: int) -> Aggregation:
-    """An aggregation over fields, of which nothing was declared but the fields."""
+    """Parses an aggregation over fields that the request itself defines."""
     if isinstance(asked.measures, list):
         raise InvalidRequestError("measures must be an object where no rollup is named", field="measures")
     if asked.top is not None and not 1 <= asked.top <= predicates.MAX_GROUPS:
@@ -342,7 +342,7 @@ def _names(
     return tuple(dict.fromkeys(given))
 
 
-# Sums that come together: of one entry after the other, and of one part after the other.
+# Merging of aggregates: of single entries, and of parts.
 
 
 class AggregateState:
@@ -353,7 +353,7 @@ class AggregateState:
         self._states: dict[tuple[int, Group], tuple[State, ...]] = {}
 
     def add(self, contribution: Contribution) -> bool:
-        """Adds what an entry contributes. False when it would be one group too many, and nothing was added."""
+        """Adds the contribution of an entry. Returns False, without adding it, if there would be too many groups."""
         key = self._ask.start_of(contribution.timestamp), contribution.group
         known = self._states.get(key)
         if known is None:
@@ -382,14 +382,15 @@ def _dimension(names: Sequence[str | None]) -> Dimension:
 
 
 class Table:
-    """The sums so far, of one part or of all. They are added together when there are many, or when somebody asks."""
+    """The aggregates so far, of one or all parts. Parts are merged when there are many, or on demand."""
 
     def __init__(self) -> None:
         self._parts: list[Groups] = []
         self._count = 0
 
     def add(self, groups: Groups) -> bool:
-        """Adds the sums of another part. False when there are too many groups then, and only the first ones stay."""
+        """Adds the aggregates of another part. Returns False if there are too many groups; only the first ones are
+        kept."""
         if len(groups):
             self._parts.append(groups)
             self._count += len(groups)
@@ -405,17 +406,17 @@ class Table:
         if not self._parts:
             return NO_GROUPS
         if len(self._parts) > 1:
-            # Their buckets are of one length already.
+            # Their buckets already have one length.
             self._parts = [regroup(self._parts, 1, range(len(self._parts[0].dimensions)))]
         return self._parts[0]
 
 
-# Sums as they are answered: JSON of buckets, the oldest first, with the groups of each in order; null is the last.
+# Aggregates as JSON: buckets, oldest first, with the groups of each in order; null is last.
 #
 #     [{"start", "end", "groups": [{"key": {dimension: text | null}, "measures": {name: count or summary}}]}]
 #
-# There may be tens of thousands of groups, so nothing is done for each of them that can be done for all at once, and
-# the garbage collector does not look at what is made for them: it has no circles.
+# There may be tens of thousands of groups, so work is done for all groups at once where possible, and the objects are
+# not tracked by the garbage collector, because they have no cycles.
 
 _encode = msgspec.json.Encoder().encode
 
@@ -451,7 +452,7 @@ def show(groups: Groups, ask: Aggregation) -> bytes:
 
 
 def _greatest(groups: Groups, top: int) -> Groups:
-    """The groups of each bucket with the greatest counts of the first measure, those first."""
+    """Returns the groups of each bucket with the greatest counts of the first measure, greatest first."""
     order = np.argsort(-groups.measures[0].counts, kind="stable")
     order = order[np.argsort(groups.starts[order], kind="stable")]
     starts = groups.starts[order]
@@ -460,13 +461,13 @@ def _greatest(groups: Groups, top: int) -> Groups:
 
 
 def _objects(names: tuple[str, ...], columns: Sequence[Sequence[Any]], count: int) -> list[msgspec.Struct]:
-    """An object for each row of some columns."""
+    """Creates an object for each row of some columns."""
     shape = _shape(names)
     return list(map(shape, *columns)) if columns else [shape()] * count
 
 
 @lru_cache(maxsize=256)
 def _shape(names: tuple[str, ...]) -> type[msgspec.Struct]:
-    """Objects with these names; a dictionary for each of them would take three times as long."""
+    """Returns a struct with these fields; a dictionary for each object would take three times as long."""
     fields = [f"field{place}" for place in range(len(names))]
     return msgspec.defstruct("Shape", fields, rename=dict(zip(fields, names, strict=True)), gc=False)

@@ -1,7 +1,7 @@
-"""Groups of aggregations as arrays: when each begins, what its dimensions are, and what its measures came to.
+"""Groups of aggregations as arrays: the start, the dimensions and the measures of each group.
 
-To sum up an index file, to derive days from hours, to merge index files and to answer a question out of them is one
-step: groups are numbered by their keys, and those of one number are added.
+Aggregating an index file, deriving days from hours, merging index files and answering a query from them are the same
+operation: groups are numbered by their keys, and groups of one number are added.
 """
 
 from bisect import bisect_left
@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 
 from topics.search.query.field_values import Numbers, number_json, ranges
 
-# Histograms of many groups as arrays, and what else measures of groups are made with.
+# Histograms of many groups as arrays, and helpers for the measures of groups.
 
 Array = NDArray[Any]
 _FEW_GROUPS: Final = 1 << 20
-"""Codes that a table is made for; beyond, they are sorted."""
+"""Up to this number of codes a table is used; more are sorted."""
 _INT64_BITS: Final = 63
-"""A power of two with a greater exponent is none of 64 bits."""
+"""A power of two with this or a greater exponent exceeds 64 bits."""
 
 
 class Buckets:
-    """Histograms of groups: for each group the powers of two that it has, ascending, and how often."""
+    """Histograms of groups: for each group its powers of two in ascending order, and their counts."""
 
     def __init__(self, ends: Numbers, exponents: Array, counts: Numbers) -> None:
         self.ends = ends
-        """Where those of each group end."""
+        """The end of each group's part."""
         self.exponents = exponents
         self.counts = counts
 
@@ -41,7 +41,7 @@ class Buckets:
         pairs = groups * span + exponents
         if size * span <= _FEW_GROUPS:
             seen = np.bincount(pairs, minlength=size * span)
-            # By how often a pair comes: who counts may count nothing, and still have said so.
+            # By the number of pairs and not by their counts: a count of 0 is kept.
             distinct = np.flatnonzero(seen)
             found = (seen if counts is None else added(counts, pairs, size * span))[distinct]
         else:
@@ -68,7 +68,8 @@ class Buckets:
         return [dict(islice(pairs, length)) for length in self._lengths.tolist()]
 
     def reaching(self, shares: Iterable[float]) -> list[list[int | None]]:
-        """For each share the lower bounds of the buckets, one a group, that reach it; None where nothing is in any."""
+        """Returns, for each share, the lower bounds of the buckets that reach it, one for each group; None for empty
+        groups."""
         lengths = self._lengths
         begins, groups = self.ends - lengths, np.repeat(np.arange(len(lengths)), lengths)
         sums = np.append(0, np.cumsum(self.counts))
@@ -76,7 +77,7 @@ class Buckets:
         filled = totals > 0
         reached = []
         for share in shares:
-            # Counts are not below 0, so the buckets that do not reach it come before those that do.
+            # Counts are not negative, so the buckets that do not reach the share come first.
             before = np.bincount(groups[seen < (share * totals)[groups]], minlength=len(lengths))
             found = np.full(len(lengths), None, object)
             found[filled] = _bounds(self.exponents[(begins + before)[filled]])
@@ -103,22 +104,23 @@ def buckets_together(parts: Sequence[Buckets]) -> Buckets:
 
 
 def wide(numbers: Array) -> Numbers:
-    """Widens stored numbers, which take as few bytes as they fit into."""
+    """Widens stored numbers, which use the smallest type that holds them."""
     return numbers.astype(np.int64, copy=False)
 
 
 def added(values: Array, groups: Numbers, size: int) -> Array:
     sums = np.zeros(size, values.dtype)
-    # A sum of floats may be beyond all of them, which is shown as null: nothing to warn operators of.
+    # A sum of floats may overflow; it is returned as null, without a warning in the server's log.
     with np.errstate(over="ignore", invalid="ignore"):
         np.add.at(sums, groups, values)
     return sums
 
 
-# Measures: what is added up about entries. A state is one group's, made of contributions and merged in any order.
+# Measures: aggregated values. A state belongs to one group, is made of contributions and can be merged in any order.
 #
-# Histograms are `log2_v1`: a value is counted in the bucket of the greatest power of two that is not above its amount,
-# and below 1 in the first one, which is 1. A percentile is the lower bound of the bucket that reaches the share.
+# Histograms are `log2_v1`: a value is counted in the bucket of the greatest power of two that is not above its amount;
+# values below 1 are in the first bucket, which is 1. A percentile is the lower bound of the bucket that reaches the
+# share.
 
 Number = int | float
 Histogram = dict[int, Number]
@@ -128,24 +130,24 @@ SHARES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 def log2_bucket(value: Number) -> int:
     amount = abs(value)
-    # The exponent of a float is exact, the logarithm of one just below a power of two is not.
+    # The exponent of a float is exact; the logarithm of a float just below a power of two is not.
     return 1 if amount < 1 else 1 << (int(amount).bit_length() - 1 if type(amount) is int else frexp(amount)[1] - 1)
 
 
 def spread(histogram: Histogram) -> tuple[list[int | None], Histogram]:
-    """The buckets that reach each of the shares, None where nothing is in any, and the counts as they are shown. An
-    answer may have tens of thousands of these."""
+    """Returns the buckets that reach each of the shares, None for an empty histogram, and the counts in the form of the
+    answer. An answer may have tens of thousands of histograms."""
     bounds = sorted(histogram)
     counts = list(map(histogram.__getitem__, bounds))
     reached: list[int | None] = [None] * len(SHARES)
     seen = list(accumulate(counts))
     if seen and seen[-1] > 0:
-        # Summaries may have negative counts, and then this is not ascending.
+        # Summaries may have negative counts, and then the cumulative counts are not ascending.
         find, total = bisect_left if min(counts) >= 0 else _first_reaching, seen[-1]
         reached = [bounds[find(seen, share * total)] for share in SHARES.values()]
     if seen and type(seen[-1]) is float:
         counts = list(map(number_json, counts))
-    # The encoder makes the names.
+    # The encoder converts the keys to strings.
     return reached, dict(zip(bounds, counts, strict=True))
 
 
@@ -159,7 +161,7 @@ class State(Protocol):
     def merge(self, other: Any) -> None: ...
 
     def show(self) -> Any:
-        """As it is encoded."""
+        """Returns the value that is encoded."""
         ...
 
 
@@ -176,7 +178,7 @@ class Counted(msgspec.Struct, gc=False):
 
 
 class Summed(msgspec.Struct, array_like=True):
-    """The state of a summary. The least and greatest are None while nobody told them."""
+    """The state of a summary. The minimum and maximum are None until a contribution has them."""
 
     count: Number = 0
     sum: Number = 0
@@ -213,18 +215,18 @@ class Summed(msgspec.Struct, array_like=True):
 
 
 def summary_of(value: Number, with_histogram: bool) -> Summed:
-    """The contribution of one value."""
+    """Returns the contribution of one value."""
     return Summed(1, value, value, value, {log2_bucket(value): 1} if with_histogram else None)
 
 
-# Measures of many groups as arrays: one number a group, so that adding, merging and storing take no step for each
-# group. Values that do not fit into 64-bit numbers are kept as single states.
+# Measures of many groups as arrays, one number for each group, so that adding, merging and storing take no step for
+# each group. Values that do not fit into 64-bit numbers are kept as single states.
 
 _EXACT: Final = 1 << 53
 _EXPONENT_AT: Final = 52
 _EXPONENT_OF_ONE: Final = 1023
 _SAFE: Final = 1 << 62
-"""Sums below are exact in 64 bits, however they are come by."""
+"""Sums below this are exact in 64 bits in any order of additions."""
 
 
 class Counts:
@@ -395,13 +397,13 @@ def _exponents(values: Array) -> Array:
     if values.dtype != np.float64 and amounts.max(initial=1) >= 1 << 53:
         # As a float, a large integer just below a power of two is that power.
         return np.array([max(abs(value), 1).bit_length() - 1 for value in values.tolist()], np.int64)
-    # The exponent as it stands in the bits of a float, which is twice as fast as to take it apart.
+    # The exponent is read from the bits of the float, which is twice as fast as frexp.
     exponents: Array = (amounts.view(np.int64) >> _EXPONENT_AT) - _EXPONENT_OF_ONE
     return exponents
 
 
 def _plain(values: Array) -> list[int | float]:
-    """Numbers as they should be written (`number_json`)."""
+    """Returns numbers in the form in which they are written (`number_json`)."""
     found: list[int | float] = values.tolist()
     if values.dtype == np.float64:
         whole = (np.floor(values) == values) & (np.abs(values) < _EXACT)
@@ -411,31 +413,31 @@ def _plain(values: Array) -> list[int | float]:
 
 
 def _is_safe(values: Array) -> bool:
-    """Whether no sum of any of them can overflow."""
+    """Returns whether no sum of these values can overflow."""
     if values.dtype == np.float64:
         return True
     return max(int(values.max(initial=0)), -int(values.min(initial=0))) * len(values) < _SAFE
 
 
 def extremes(low: Array, high: Array, groups: Numbers, size: int) -> tuple[Array, Array]:
-    """The least and the greatest of each group, which has at least one."""
+    """Returns the minimum and the maximum of each group, which must not be empty."""
     least, most = np.full(size, low.max(initial=0)), np.full(size, high.min(initial=0))
     np.minimum.at(least, groups, low)
     np.maximum.at(most, groups, high)
     return least, most
 
 
-# Numbers for keys: for each row one below the number of keys there are, in the order of the keys.
+# Numbering of keys: for each row a number below the number of distinct keys, in the order of the keys.
 
 _FEW: Final = 4096
 _A_ROW: Final = 16
-"""A table of so many codes a row takes no longer than to sort the rows, and one of so few never does."""
+"""With at most this many codes for each row a table is faster than sorting, and below `_FEW` codes always."""
 _MOST: Final = 1 << 20
-"""No table is longer, however many rows there are: it takes memory."""
+"""The maximum length of a table, which bounds its memory."""
 
 
 class Axis(NamedTuple):
-    """One part of the keys: a code for each row, and what all codes are below."""
+    """One part of the keys: a code for each row, and an upper bound of the codes."""
 
     codes: Array
     size: int
@@ -445,18 +447,18 @@ class Numbered(NamedTuple):
     groups: Numbers
     """The number of each row's key."""
     counts: Numbers
-    """How many rows each key has."""
+    """The number of rows of each key."""
     keys: list[Numbers]
-    """For each axis the codes of the keys."""
+    """For each axis, the codes of the keys."""
 
 
 def number_keys(axes: Sequence[Axis], count: int) -> Numbered:
-    """Of so many rows; there is one axis at least."""
+    """Numbers the keys of `count` rows; there is at least one axis."""
     if is_few(prod(axis.size for axis in axes), count):
         return _number_at_once(axes, count)
     groups, size, keys = np.zeros(count, np.int64), 1, list[Numbers]()
     for codes, below in axes:
-        # Numbered anew after each axis, so that no product of their sizes can overflow.
+        # Renumbered after each axis, so that no product of their sizes can overflow.
         groups, present = compacted(groups * below + codes, size * below)
         keys = [*(known[present // below] for known in keys), present % below]
         size = len(present)
@@ -478,7 +480,7 @@ def _number_at_once(axes: Sequence[Axis], count: int) -> Numbered:
 
 
 def compacted(codes: Array, size: int) -> tuple[Numbers, Numbers]:
-    """Codes below a size without holes, in their order, and the codes that there are."""
+    """Maps codes below a size to consecutive numbers in the same order. Returns them and the distinct codes."""
     if not is_few(size, len(codes)):
         present, numbers = np.unique(codes, return_inverse=True)
         return numbers, present.astype(np.int64, copy=False)
@@ -489,7 +491,7 @@ def compacted(codes: Array, size: int) -> tuple[Numbers, Numbers]:
 
 
 def is_few(size: int, count: int) -> bool:
-    """Whether a table of all codes below a size is made sooner than so many of them are sorted."""
+    """Returns whether a table of all codes below a size is faster than sorting `count` codes."""
     return size <= max(_FEW, min(_A_ROW * count, _MOST))
 
 
@@ -502,7 +504,7 @@ def _without_holes(codes: Array, present: Numbers, size: int) -> Numbers:
 
 
 class Dimension(NamedTuple):
-    """One dimension of some groups: a code for each group, and the value of each code; None is null."""
+    """One dimension of groups: a code for each group, and the value of each code; None is null."""
 
     codes: Array
     names: Sequence[str | None]
@@ -511,7 +513,7 @@ class Dimension(NamedTuple):
         return Dimension(self.codes[places], self.names)
 
     def ranks(self) -> Array:
-        """Smaller ones for names that come first."""
+        """The rank of each code; a smaller one sorts first."""
         ranks = np.empty(len(self.names), np.int64)
         ranks[sorted(range(len(self.names)), key=lambda code: _order(self.names[code]))] = np.arange(len(self.names))
         return ranks[self.codes]
@@ -538,7 +540,7 @@ class Groups:
         )
 
     def arranged(self) -> "Groups":
-        """In order: by time, then by the names of their dimensions; null is the last."""
+        """Returns the groups in order: by time, then by the names of their dimensions; null is last."""
         order = np.lexsort([dimension.ranks() for dimension in reversed(self.dimensions)] + [self.starts])
         return self if np.array_equal(order, np.arange(len(order))) else self.take(order)
 
@@ -547,8 +549,8 @@ NO_GROUPS: Final = Groups(np.zeros(0, np.int64), (), ())
 
 
 def regroup(sources: Sequence[Groups], interval_ms: int, requested: Sequence[int]) -> Groups:
-    """Groups of several as those of one, by the places of some of their dimensions, in buckets of a length that each
-    source's is a part of. They come in order: by time, then by the names of their dimensions; null is the last."""
+    """Merges groups of several sources, by some of their dimensions, into buckets whose length is a multiple of each
+    source's. The result is sorted by time, then by the names of the dimensions; null is last."""
     starts = np.concatenate([source.starts for source in sources]) // interval_ms * interval_ms
     distinct, times = np.unique(starts, return_inverse=True)
     joined = [_one_dimension([source.dimensions[place] for source in sources]) for place in requested]

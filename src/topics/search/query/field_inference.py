@@ -25,12 +25,12 @@ from topics.schema.search_fields import Field, Kind, expand
 from topics.search.query.field_values import date_of, flattened, integer_of
 
 MAX_INFERRED: Final = 100
-"""Fields of a proposal."""
+"""The maximum number of proposed fields."""
 _MAX_POINTERS: Final = 1000
-"""Members that are remembered while samples are looked at."""
+"""The maximum number of members tracked while samples are read."""
 _MAX_DEPTH: Final = 8
 _MAX_VALUES: Final = 5000
-"""Values of one entry that are looked at."""
+"""The maximum number of values read from one entry."""
 _LONG_CHARS: Final = 128
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
@@ -40,7 +40,7 @@ Pointer = tuple[str, ...]
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A member that is not proposed, and why."""
+    """A member that is not proposed, and the reason."""
 
     pointer: str
     reason: str
@@ -57,16 +57,16 @@ class _Seen:
 
 
 class Inference:
-    """Looks at entries one by one, and proposes a description at the end."""
+    """Reads entries one by one, and proposes a description at the end."""
 
     def __init__(self) -> None:
         self.entries = 0
-        """JSON objects among the samples; others have no members."""
+        """The number of JSON objects among the samples; other values have no members."""
         self._members: dict[Pointer, _Seen] = {}
         self._is_full = False
 
     def add(self, raw: bytes | msgspec.Raw) -> None:
-        """Looks at one entry, as JSON text."""
+        """Reads one entry, given as JSON text."""
         try:
             entry = parse("entry", raw)
         except InvalidRequestError:
@@ -101,8 +101,8 @@ class Inference:
                 seen.kinds[_kind_of(one)] = None
 
     def propose(self) -> tuple[dict[str, Any], list[Skipped]]:
-        """The description that `POST _schema` takes as `search`, and the members that are not in it. Of too many
-        members those that most entries have are proposed."""
+        """Returns the description that `POST _schema` takes as `search`, and the members that are not in it. Of too
+        many members, the most frequent ones are proposed."""
         fields: dict[str, str | Field] = {}
         skipped: list[Skipped] = []
         dates: dict[str, int] = {}
@@ -141,7 +141,7 @@ class _Agreed(msgspec.Struct, frozen=True):
 
 
 def _agreed(seen: _Seen) -> _Agreed | str:
-    """The kind of all values of a member, or why there is none."""
+    """Returns the kind of all values of a member, or the reason why they have none in common."""
     kinds = set(seen.kinds)
     if not kinds:
         return "is null or empty in every sample"
@@ -159,7 +159,7 @@ _AGREEING: Final[dict[Kind, frozenset[str]]] = {
     "keyword": frozenset(("keyword", "date")),
     "text": frozenset(("text", "keyword", "date")),
 }
-"""By kind: the kinds of values that it can hold. The first that fits is proposed."""
+"""For each kind, the kinds of values that it can hold. The first that fits is proposed."""
 
 
 def _kind_of(value: object) -> str:
@@ -177,6 +177,6 @@ def _kind_of(value: object) -> str:
 
 
 def _name_of(pointer: Sequence[str]) -> str:
-    """The name of a field for a member: dotted, with what names cannot have as `_`; empty if there is none."""
+    """Returns the name of a field for a member: dotted, with `_` for invalid characters; empty if none is possible."""
     name = _OTHER.sub("_", ".".join(pointer)).lstrip("._-")
     return name if len(name) <= MAX_NAME_CHARS else ""

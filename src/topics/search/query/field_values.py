@@ -1,4 +1,4 @@
-"""Canonical values: what a field of an entry, and a value in a query, is compared as.
+"""Canonical values: the form in which a field of an entry and a value in a query are compared.
 
     keyword   a text, in the form of its normaliser
     text      its words
@@ -7,17 +7,16 @@
     date      milliseconds since 1970, from ISO 8601 (UTC where no zone is named), a number or its digits
     bool      True or False, from the value or its name in any case
 
-Any other value has no canonical value: it counts for `has:` and for nothing else.
+Any other value has no canonical value: it matches `has:` only.
 
-Columns: one field of many entries, as a query asks for it, wherever its arrays are.
+Columns: one field of many entries, with one interface for all storage.
 
-A column has the values of its field in the order of the entries, and for each value the row it belongs to. Most fields
-have exactly one value an entry; then the values are the rows and nothing has to be spread. Texts are codes of a
-dictionary. A column of words has the words of its texts, with a gap behind each text, so that no phrase reaches into
-the next.
+A column has the values of its field in the order of the entries, and for each value its row. Most fields have exactly
+one value in each entry; then the values are the rows. Texts are codes of a dictionary. A column of words has the words
+of its texts, with a gap behind each text, so that no phrase spans two texts.
 
-There are two kinds of them: columns that grow as entries come (`topics.search.memory_index`) and columns that are
-mapped from a file (`topics.search.file_index`). Filters, sorts and sums ask both the same questions, and so get
+There are two implementations: columns that grow as entries arrive (`topics.search.memory_index`) and columns mapped
+from a file (`topics.search.file_index`). Filters, sorts and aggregations use the same interface for both, and so get
 the same answers.
 """
 
@@ -43,7 +42,7 @@ _find_words = re.compile(r"[^\W_]+").findall
 
 
 def unicode_word_v1(text: str) -> list[str]:
-    """The words of a text: maximal runs of letters and digits, in small letters."""
+    """Returns the words of a text: maximal runs of letters and digits, in lower case."""
     return _find_words(text.lower())
 
 
@@ -51,15 +50,15 @@ _BLANKS: Final = {code: " " for code in range(128) if chr(code) != "\n" and not 
 
 
 def words_by_line(text: str) -> list[list[str]]:
-    """The words of each line. Texts that are lines of one cost a fraction of what each would cost by itself.
+    """Returns the words of each line. Tokenizing many texts as lines of one costs a fraction of tokenizing each.
 
-    Small letters are the same that way: the only letter that becomes another one at the end of a word is at its end
-    before a new line as well.
+    Lower-casing gives the same result: the only letter with a special form at the end of a word also has it before a
+    line break.
     """
     small = text.lower()
     if small.isascii():
         return _words_of_ascii(small)
-    # One line in another script must not cost the others their quick way.
+    # One line in another script must not slow down the others.
     lines = small.split("\n")
     plain = iter(_words_of_ascii("\n".join(filter(str.isascii, lines))))
     return [next(plain) if line.isascii() else _find_words(line) for line in lines]
@@ -81,7 +80,7 @@ NORMALIZERS: dict[str, Callable[[str], str]] = {"identity_v1": identity_v1, "low
 
 
 Value = str | int | float | bool
-"""Of a text field it is one of its values as it stands; `topics.search.query.field_values` makes words of it."""
+"""For a text field one of its values as stored; `topics.search.query.field_values` splits it into words."""
 
 _WHOLE = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
@@ -116,7 +115,7 @@ def float_of(value: object) -> float | None:
         number = float(value)
     except OverflowError:
         return None
-    # Adding 0 makes 0 of -0; what is subtracted from itself and is not 0 is not a number that can be compared.
+    # Adding 0 turns -0 into 0. A value whose difference with itself is not 0 is infinite or not a number.
     return number + 0.0 if number - number == 0.0 else None
 
 
@@ -137,7 +136,7 @@ def date_of(value: object) -> int | None:
 
 
 def _calendar_ms(text: str) -> int | None:
-    """Entries that come together are of the same few minutes, so those are remembered: it takes a third of the time."""
+    """Cached, because consecutive entries have timestamps of the same minutes: it takes a third of the time."""
     if len(text) == 24 and text[16] == ":" and text[19] == "." and text[23] == "Z":
         second, fraction = text[17:19], text[20:23]
         if second.isdecimal() and fraction.isdecimal() and text.isascii() and second < "60":
@@ -155,7 +154,7 @@ def _moment_ms(text: str) -> int | None:
     if text[10:11] not in ("", "T", "t", " "):
         return None
     try:
-        # Python takes a large Z alone.
+        # Python accepts an upper-case Z only.
         moment = datetime.fromisoformat(text if text[-1] != "z" else text[:-1] + "Z")
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
@@ -180,7 +179,7 @@ def text_of(value: object) -> str | None:
 
 
 def canonical(field: Field) -> Callable[[object], Value | None]:
-    """The function that makes canonical values of this field."""
+    """Returns a function that converts values of this field to canonical values."""
     if field.kind == "keyword":
         if field.normalizer is UNSET or field.normalizer == "identity_v1":
             return text_of
@@ -201,14 +200,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 def number_json(number: int | float) -> int | float:
-    """A number in canonical form: whole numbers without a point, as long as that is exact."""
+    """Returns a number in canonical form: without a decimal point if it is whole and exact."""
     if type(number) is int:
         return number
     return int(number) if type(number) is float and number.is_integer() and abs(number) < 1 << 53 else number
 
 
 def shown(value: Value) -> str:
-    """A canonical value as a text, which is how groups are named."""
+    """Returns a canonical value as a text, as groups are named."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -223,15 +222,15 @@ def write_date(millis: int) -> str:
     return (_EPOCH + timedelta(milliseconds=shifted)).isoformat(timespec="milliseconds")[:23] + "Z"
 
 
-# The fields of an entry, by the pointers of a search registry.
+# Extraction of fields from entries, by the pointers of a search registry.
 #
-# A query judges the promoted entry by the binding of the newest version, whatever version the entry was written under.
-# So there is one pointer a field, and an entry that a lens has renamed a member of is found under its new name.
+# A query reads the promoted entry with the binding of the newest version, whatever version the entry was written in. So
+# a field has one pointer, and an entry is found under the new name of a member that a lens has renamed.
 
 Words = tuple[str, ...]
 FieldValues = tuple[Any, ...] | None
-"""The canonical values of a field of an entry, in its order; `Words` of a text field. None where the field is absent,
-and empty where it is there with nothing that can be compared, as null."""
+"""The canonical values of a field of an entry, in its order; `Words` of a text field. None if the field is absent, and
+empty if it has no comparable value, such as null."""
 Row = Sequence[FieldValues]
 """The values of the fields that a query needs of one entry, in the query's order."""
 
@@ -239,25 +238,25 @@ Extract = Callable[[object], FieldValues]
 
 
 def find_field(field: Field, version: int) -> Callable[[object], object]:
-    """A function that finds the member of a field in an entry, or `MISSING`."""
+    """Returns a function that returns the member of a field in an entry, or `MISSING`."""
     pointer = pointer_of(field, version)
     return (lambda _: MISSING) if pointer is None else finder(pointer)
 
 
 def pointer_of(field: Field, version: int) -> tuple[str, ...] | None:
-    """Where a field stands in an entry; None where it stands nowhere."""
+    """Returns the pointer of a field; None if the version does not have it."""
     pointer = field.pointer_for(version)
     return None if pointer is None else parse_pointer(pointer, "jsonPointer")
 
 
 def extractor(field: Field, version: int) -> Extract:
-    """A function that gives the values of one field of an entry."""
+    """Returns a function that returns the values of one field of an entry."""
     find, read = find_field(field, version), reader(field)
     return lambda entry: read(find(entry))
 
 
 def reader(field: Field) -> Extract:
-    """A function that gives the values of a field from its member, or from `MISSING`."""
+    """Returns a function that returns the values of a field from its member, or from `MISSING`."""
     if field.kind == "text":
         return _words
     canon = canonical(field)
@@ -284,8 +283,8 @@ def _words(found: object) -> FieldValues:
 
 
 def flattened(found: list[Any]) -> list[object]:
-    """The elements of an array and of the arrays in it. It keeps its own stack, because how deep an entry is nested is
-    its writer's choice."""
+    """Returns the elements of an array and of its nested arrays. Iterative, because the writer decides how deep an
+    entry is nested."""
     flat: list[object] = []
     stack = [iter(found)]
     while stack:
@@ -300,7 +299,7 @@ def flattened(found: list[Any]) -> list[object]:
 
 
 class Extractor:
-    """Rows of the fields that are wanted, and where each stands in a row."""
+    """Extracts the requested fields of entries, and has the place of each in a row."""
 
     def __init__(self, config: SearchConfig, version: int, names: Iterable[str]) -> None:
         requested = tuple(dict.fromkeys(names))
@@ -312,7 +311,7 @@ class Extractor:
 
 
 def declared_fields(config: SearchConfig, version: int) -> Callable[[object], dict[str, object]]:
-    """A function that shows the declared fields of an entry as they stand in it, those that it has."""
+    """Returns a function that returns the declared fields that an entry has."""
     finds = [(name, find_field(field, version)) for name, field in config.fields.items()]
     return lambda entry: {name: found for name, find in finds if (found := find(entry)) is not MISSING}
 
@@ -323,11 +322,11 @@ Floats = NDArray[np.float64]
 Codes = NDArray[np.int32]
 
 GAP = "\n"
-"""Stands behind each text of a column of words. No word is one."""
+"""Follows each text in a column of words. It is not a word."""
 
 
 FEW = 16
-"""One in so many is looked up; more of them are looked at all together."""
+"""If less than one of this many is requested they are looked up one by one, otherwise all are read."""
 
 
 class Snapshot:
@@ -342,7 +341,7 @@ class Snapshot:
 
     @property
     def rows(self) -> NDArray[Any] | None:
-        """The row of each value; None where the values are the rows."""
+        """The row of each value; None if the values are the rows."""
         return self._rows
 
     @property
@@ -351,7 +350,7 @@ class Snapshot:
         return self._rows is None
 
     def rows_where(self, chosen: Mask) -> Mask:
-        """The rows of which some value is chosen."""
+        """Returns the rows that have a chosen value."""
         rows = self.rows
         if rows is None:
             return chosen
@@ -360,24 +359,24 @@ class Snapshot:
         return mask
 
     def rows_at(self, places: NDArray[Any]) -> Mask:
-        """The rows of the values at some places."""
+        """Returns the rows of the values at some places."""
         rows = self.rows
         mask = np.zeros(self.count, np.bool_)
         mask[places if rows is None else rows[places]] = True
         return mask
 
     def rows_of(self, places: NDArray[Any]) -> NDArray[Any]:
-        """The row of each of some values."""
+        """Returns the row of each of some values."""
         rows = self.rows
         return places if rows is None else rows[places]
 
     def counts_at(self, places: NDArray[Any]) -> Numbers:
-        """How many of some places each row has."""
+        """Returns the number of the given places in each row."""
         rows = self.rows
         return np.bincount(places if rows is None else rows[places], minlength=self.count)
 
     def has_value(self) -> Mask:
-        """The rows with a value."""
+        """Returns the rows with a value."""
         rows = self.rows
         mask = np.full(self.count, rows is None)
         if rows is not None:
@@ -385,7 +384,7 @@ class Snapshot:
         return mask
 
     def single(self) -> tuple[NDArray[Any], Mask, Mask]:
-        """One value for each row, whether it has one at all, and whether it has several."""
+        """Returns one value for each row, whether the row has a value, and whether it has several."""
         rows = self.rows
         if rows is None:
             return self.values, np.ones(self.count, np.bool_), np.zeros(self.count, np.bool_)
@@ -395,7 +394,7 @@ class Snapshot:
         return values, counts > 0, counts > 1
 
     def bounds_of(self, rows: Numbers) -> tuple[Numbers, Numbers]:
-        """Where the values of some rows begin, and where they end."""
+        """Returns the begin and end of the values of some rows."""
         owners = self.rows
         if owners is None:
             return rows, rows + 1
@@ -403,14 +402,14 @@ class Snapshot:
             counts = np.bincount(owners, minlength=self.count)
             ends = np.cumsum(counts)
             return (ends - counts)[rows], ends[rows]
-        # In their type, because otherwise all of them would be turned into that of the rows.
+        # Converted to the type of `owners`; otherwise all owners would be converted.
         requested = rows.astype(owners.dtype)
         return owners.searchsorted(requested), owners.searchsorted(requested, "right")
 
     def extreme(
         self, rows: Numbers, rank: Callable[[NDArray[Any]], NDArray[Any]], least: bool
     ) -> tuple[NDArray[Any], Mask]:
-        """The least or greatest ranked value of some rows, and which of them have one."""
+        """Returns the minimum or maximum ranked value of some rows, and which of them have one."""
         if self.is_single:
             return rank(self.values[rows]), np.ones(len(rows), np.bool_)
         begins, ends = self.bounds_of(rows)
@@ -440,50 +439,50 @@ class Texts(Protocol):
 
     @property
     def is_ranked(self) -> bool:
-        """Whether it takes no time to speak of to know the ranks of all."""
+        """Whether the ranks of all codes are available without sorting."""
         ...
 
     def rank(self, text: str) -> int:
-        """The rank of a text; one between two others if it has no code."""
+        """Returns the rank of a text; a value between two ranks if it has no code."""
         ...
 
     def ranked(self, codes: NDArray[Any]) -> Numbers:
-        """The ranks of the texts of some codes: a smaller one comes first."""
+        """Returns the ranks of the texts of some codes; a smaller one sorts first."""
         ...
 
     def come_behind(self, text: str, codes: NDArray[Any]) -> Mask:
-        """Of which codes the text comes behind this one."""
+        """Returns which codes have a text that sorts behind this one."""
         ...
 
     def first_among(self, codes: NDArray[Any], size: int, ascending: bool) -> NDArray[Any]:
-        """The distinct codes of the first texts among those of some codes, in their order or against it."""
+        """Returns the distinct codes with the first texts among some codes, in ascending or descending order."""
         ...
 
     def begin_with(self, prefix: str, codes: NDArray[Any]) -> Mask:
-        """Of which codes the text begins so."""
+        """Returns which codes have a text with this prefix."""
         ...
 
     def contain(self, part: str, codes: NDArray[Any]) -> Mask:
-        """Of which codes the text has this one in it."""
+        """Returns which codes have a text that contains this one."""
         ...
 
 
 class Repeats(NamedTuple):
-    """The rows in which a word stands more than once, ascending, and how much more often."""
+    """The rows in which a word occurs more than once, ascending, and the number of further occurrences."""
 
     rows: Numbers
     more: Numbers
 
 
 def repeats_in(rows: NDArray[Any]) -> Repeats:
-    """`rows` ascend and have a row as often as it has the word."""
+    """`rows` are ascending, with a row for each occurrence of the word."""
     again = rows[1:][rows[1:] == rows[:-1]].astype(np.int64)
     first = np.flatnonzero(np.append(True, again[1:] != again[:-1])) if len(again) else np.zeros(0, np.int64)
     return Repeats(again[first], np.diff(np.append(first, len(again))))
 
 
 class Column(ABC):
-    """The values of one field as numbers: typed ones as themselves, texts as codes."""
+    """The values of one field as numbers: typed values as themselves, texts as codes."""
 
     @property
     @abstractmethod
@@ -491,11 +490,11 @@ class Column(ABC):
 
     @abstractmethod
     def snapshot(self, count: int) -> Snapshot:
-        """The values of the first rows."""
+        """Returns the values of the first rows."""
 
     @abstractmethod
     def has_field(self, count: int) -> Mask:
-        """Which of the first rows have the field at all, as null perhaps."""
+        """Returns which of the first rows have the field, possibly as null."""
 
 
 class TextColumn(Column):
@@ -510,49 +509,49 @@ class WordsColumn(TextColumn):
     @property
     @abstractmethod
     def has_several(self) -> bool:
-        """Whether some row may have several texts."""
+        """Whether a row may have several texts."""
 
     @abstractmethod
     def places(self, code: int) -> NDArray[Any]:
-        """Where a word stands among all words, ascending."""
+        """Returns the places of a word among all words, ascending."""
 
     def repeats(self, code: int, count: int) -> Repeats:
-        """Of the first rows those in which a word stands more than once."""
+        """Returns the rows, among the first ones, in which a word occurs more than once."""
         return repeats_in(self.snapshot(count).rows_of(self.places(code)))
 
     @abstractmethod
     def beginning(self, prefix: str) -> NDArray[Any]:
-        """Where words stand that begin so, in any order."""
+        """Returns the places of the words with a prefix, in any order."""
 
     @abstractmethod
     def lengths(self, count: int) -> NDArray[Any]:
-        """How many words each of the first rows has."""
+        """Returns the number of words in each of the first rows."""
 
 
 def ranges(begins: NDArray[Any], lengths: NDArray[Any]) -> Numbers:
-    """The numbers from each beginning on, as many as its length, concatenated."""
+    """Returns the concatenated ranges that start at `begins` with these lengths."""
     before = np.cumsum(lengths, dtype=np.int64) - lengths
     places: Numbers = np.arange(int(lengths.sum())) + np.repeat(begins - before, lengths)
     return places
 
 
-# Rows by their offsets, a few first and then more: a caller that wants the newest entries that match, or the oldest,
-# often has them after a look at the first of them.
+# Rows in pieces, a few first and then more: a caller that needs the newest or oldest matches often finds them in the
+# first rows.
 
 FIRST_ROWS: Final = 4096
-"""So many rows are looked at first: a step has its cost however few rows it has."""
+"""The number of rows in the first piece: a step has a fixed cost, however few rows it has."""
 _GROWTH: Final = 4
 
 
 class Pieces:
-    """The pieces of one search. They go on growing from one range of rows to the next."""
+    """The pieces of one search. Their size keeps growing from one range of rows to the next."""
 
     def __init__(self, ascending: bool) -> None:
         self._ascending = ascending
         self._size = FIRST_ROWS
 
     def of(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """All rows from `lo` up to `hi`, those that are wanted first in the first piece."""
+        """Yields all rows from `lo` up to `hi`, in the direction of the search."""
         while hi - lo > self._size:
             size = self._size
             self._size *= _GROWTH

@@ -1,8 +1,8 @@
 """Search backend: the interface to the search process, an inline one for tests and for engines without a server, and
 the helpers of every search of a stream: packed entries, seq ranges, counters and the runner of generators.
 
-Supervision of the search process: it is started with the first question and restarted after it died. A new process has
-no state; a new `generation` shows senders that earlier messages are lost.
+Supervision of the search process: it is started with the first question and restarted if it dies. A new process has no
+state; a new `generation` shows senders that earlier messages are lost.
 """
 
 import asyncio
@@ -30,25 +30,25 @@ from topics.wire.record_slicing import View, end_that_fits
 
 # Scheduling of search answers: one in each turn of the loop, after clients that wait for a commit.
 #
-# Rendering hits takes a while, and other requests must not wait for all answers that arrive at the same time. Nor must
-# a commit. The commit thread needs the interpreter a few times, each for a moment, and a loop that is busy rendering
-# answers grants it late: appends would take several times as long during searches. So while a write to the disk is in
-# progress, an answer waits until it is acknowledged, and for a few milliseconds at most: afterwards the answers that
-# arrived meanwhile have waited as well. A step of a query without hits to render takes almost no time and does not
-# wait: a long query has hundreds of them.
+# Rendering hits takes time, and other requests must not wait until all answers that arrived together are rendered.
+# Neither must a commit: the commit thread needs the interpreter lock several times for a moment, and a loop that is
+# busy rendering delays it, so that appends would take several times as long during searches. While a write to the disk
+# is in progress, an answer therefore waits until it is acknowledged, but for a few milliseconds at most; the other
+# answers that arrived meanwhile have then waited, too. A step of a query without hits to render takes almost no time
+# and does not wait: a long query has hundreds of them.
 #
 # Priority for appends is not sufficient. When clients search as fast as they are answered, the server, the search
-# process and the clients keep every core busy, and a client that is woken up for an append waits for a core. So while
-# clients append and several search, the loop rests after an answer, which slows the searching clients. With many
-# answers in line, several are handed on between two rests: the longer the line, the smaller the share of rest. Reads by
-# key or through a filter receive only positions, which takes little time, and need no rest.
+# process and the clients use every core, and a client that waits for an append gets no core. So while clients append
+# and several search, the loop pauses after an answer, which slows the searching clients. The longer the line of
+# answers, the more of them are sent between two pauses. Reads by key or through a filter receive only positions, which
+# takes little time, and cause no pause.
 
 PATIENCE_S = 0.003
-"""The longest wait of the next answer for commits; most commits take a tenth of it."""
+"""The longest time that an answer waits for commits; most commits take a tenth of it."""
 REST_S = 0.002
 """The pause after an answer while clients append."""
 _RESTS = 8
-"""The number of rests before an answer in a line of constant length."""
+"""The number of pauses until a line of constant length is worked off."""
 _APPENDING_S = 0.05
 """A caller that got a commit within this time is expected to append again."""
 
@@ -72,10 +72,10 @@ class AnswerTurns:
         self._commits = self._commits_seen = 0
         self._appending_until = 0.0
         self._left = 1
-        """The number of answers to hand on before the next rest."""
+        """The number of answers to send before the next pause."""
 
     def add(self, answers: list[tuple[ResultDone, Result | SearchUnavailableError]]) -> None:
-        """Answers that arrived together, and the receiver of each."""
+        """Adds answers that arrived together, each with its receiver."""
         for done, result in answers:
             if _shows(result):
                 self._line.append((done, result))
@@ -86,12 +86,12 @@ class AnswerTurns:
             self._begin()
 
     def committed(self) -> None:
-        """A commit was answered."""
+        """Called when the waiters of a commit were answered."""
         self._commits += 1
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
-            # After clients that continue with a commit.
+            # Runs after the clients of that commit.
             asyncio.get_running_loop().call_soon(self._take)
 
     def _begin(self) -> None:
@@ -135,7 +135,7 @@ class AnswerTurns:
 
 
 def _takes_a_while(result: Result | SearchUnavailableError) -> bool:
-    """Whether there are entries or sums to be shown."""
+    """Returns whether hits or aggregates have to be rendered."""
     return isinstance(result, Result) and (bool(result.hits) or result.buckets != b"[]")
 
 
@@ -145,10 +145,10 @@ def _shows(result: Result | SearchUnavailableError) -> bool:
     return bool(result.is_final or result.hits or result.keys or result.seqs) or result.buckets != b"[]"
 
 
-# Not with modules of the working folder, which is not ours.
+# `-P` keeps modules of the working directory, which is not under our control, off the path.
 COMMAND = (sys.executable, "-P", "-m", "topics.search.worker")
 BUFFERED_BYTES = 64 * 1024
-"""Bytes that may wait to be sent; senders of more wait. It is small, because a query comes behind them."""
+"""Bytes in the send buffer above which senders wait. It is small, because a query is queued behind them."""
 _KILL_AFTER_S = 5.0
 _log = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class SearchProcess(asyncio.Protocol):
         self._waiting: deque[Callable[[], None]] = deque()
         self._closed = False
         self.generation = 0
-        """The number of ended processes: requests sent to them are lost."""
+        """The number of processes that ended; requests sent to them are lost."""
 
     # Asking
 
@@ -200,14 +200,14 @@ class SearchProcess(asyncio.Protocol):
         return not self._paused
 
     def when_writable(self, callback: Callable[[], None]) -> None:
-        """Calls back when there is room again, or when the process is gone."""
+        """Calls back when the send buffer has room, or when the process has ended."""
         self._waiting.append(callback)
 
-    # The process
+    # Process
 
     @property
     def child_pid(self) -> int | None:
-        """The process that is asked; None while there is none."""
+        """The process id of the search process; None if none is running."""
         return None if self._child is None else self._child.pid
 
     def _begin(self) -> None:
@@ -217,8 +217,9 @@ class SearchProcess(asyncio.Protocol):
             return
         ours, theirs = socket.socketpair()
         try:
-            # In its own process group: the server decides when it is over, and not a terminal's Ctrl-C. But in the
-            # server's session: between sessions Linux may share the processor out evenly, whatever the priorities.
+            # In its own process group, so that a Ctrl-C in the terminal does not end it before the server does. But in
+            # the server's session: Linux may distribute processor time equally between sessions, whatever their
+            # priorities.
             self._child = subprocess.Popen(
                 (*self._command, str(theirs.fileno())), pass_fds=(theirs.fileno(),), process_group=0
             )
@@ -234,7 +235,7 @@ class SearchProcess(asyncio.Protocol):
         await asyncio.get_running_loop().create_connection(lambda: self, sock=ours)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # That of uvloop is not an asyncio.Transport by type.
+        # uvloop's transport is not a subclass of asyncio.Transport.
         transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(BUFFERED_BYTES)
         self._transport = transport
@@ -272,7 +273,7 @@ class SearchProcess(asyncio.Protocol):
             done(SearchUnavailableError("the search process ended. Retry: the next search starts a new one"))
         self.resume_writing()
         if child is not None:
-            # It is ending or dead, which must be recorded.
+            # The child is ending or dead, and must be waited for.
             asyncio.get_running_loop().run_in_executor(None, _reap, child)
 
     async def close(self) -> None:
@@ -292,17 +293,17 @@ def _reap(child: "subprocess.Popen[bytes]") -> None:
     try:
         child.wait(_KILL_AFTER_S)
     except subprocess.TimeoutExpired:
-        # No request waits for its remaining work.
+        # No request needs the rest of its work.
         child.kill()
         child.wait()
 
 
 Later = Callable[[float, Callable[[], None]], Callable[[], None]]
-"""Calls a function after so many seconds; returns a function that cancels it."""
+"""Calls a function after a number of seconds. Returns a function that cancels it."""
 
 
 def at_once(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
-    """Runs immediate calls now and never runs delayed ones: nothing takes long without a server."""
+    """Runs a function at once if the delay is 0, and never otherwise: without a server no operation takes long."""
     if not seconds:
         function()
     return lambda: None
@@ -324,7 +325,7 @@ class Searcher(Protocol):
 
 
 class InlineSearcher:
-    """Answers at once, on the caller's stack."""
+    """Answers immediately, in the call."""
 
     is_writable = True
     generation = 0
@@ -351,7 +352,7 @@ class InlineSearcher:
         callback()
 
     def _take(self, head: Head, body: Sequence[bytes | memoryview]) -> bytes | None:
-        # Imported here because it imports numpy, which a server's own process does without.
+        # Imported here because it imports numpy, which the server's own process does not need.
         from topics.search.worker.search_worker import Worker  # noqa: PLC0415
 
         if self._worker is None:
@@ -361,26 +362,26 @@ class InlineSearcher:
         return self._worker.take(message)
 
 
-# Stored entries in the form sent to the search process: rows and text, extracted without parsing.
+# Packs: stored entries in the form sent to the search process, rows and text, extracted without parsing.
 
 PACK_BYTES = 1 << 19
 PACK_RECORDS = 4096
-"""Records that are cut on the loop in one step."""
+"""The maximum number of records extracted in one step of the loop."""
 
 
 class Pack(NamedTuple):
     pieces: tuple[Piece, ...]
     body: tuple[bytes | memoryview, ...]
-    """For each piece its rows, then its text."""
+    """For each piece, its rows and then its text."""
     through: int
-    """The last seq that is in it, or that there is nothing of."""
+    """The last seq that the pack covers, with an entry or without."""
     text_bytes: int
     tombstone: Tombstone | None
     """The lost range before the records."""
 
 
 def pack(plan: ReadPlan, reader: RunReader) -> Pack:
-    """Reads the records of a plan, as many as fit. Touches nothing that changes, so any thread may do it."""
+    """Reads the records of a plan until the pack is full. It changes no shared state, so any thread may call it."""
     packed = _PackBuilder(plan, reader)
     through = min(plan.start - 1, plan.end)
     for run in plan.runs:
@@ -408,7 +409,7 @@ class _PackBuilder:
         self.size = 0
 
     def take(self, run: Run, lo: int, hi: int) -> int:
-        """Takes the fitting entries from a run; returns the index after them."""
+        """Takes entries from a run until the pack is full. Returns the index after the last one."""
         for begin, end in live_ranges(self._reader.flags(self._topic_id, run), lo, hi):
             if self._remaining <= 0:
                 return begin
@@ -438,15 +439,15 @@ class _PackBuilder:
 
 
 def has_removed(topic: Topic) -> bool:
-    """Whether anything may be gone between the first entry and the last."""
+    """Returns whether any entry between the first and the last may have been removed."""
     return topic.origin is not None or topic.live_count != topic.head - topic.earliest + 1
 
 
 def removed_between(topic: Topic, reader: RunReader, first: int, last: int) -> tuple[SeqRange, ...]:
-    """The removed parts of a range: flagged as deleted, or in no run, because a run whose last entry is removed is
-    dropped, too."""
+    """Returns the removed ranges between two seqs: entries flagged as deleted, and ranges without a run, because a run
+    is dropped when its last entry is removed."""
     if not has_removed(topic):
-        # All of it is alive, as nearly always; a tail of single entries has as many runs as entries.
+        # Usually every entry is live. A tail of single entries has as many runs as entries.
         return ()
     found: Ranges = []
     for part, begin, end in chain_of(topic, first, last):
@@ -475,15 +476,15 @@ def _dead(flags: bytes | bytearray, first_seq: int, count: int) -> Ranges:
 
 
 class SeqSpan(NamedTuple):
-    """The number of seqs examined together."""
+    """A range of seqs that is examined in one step."""
 
     first: int
     last: int
 
 
 def seq_spans(topic: Topic, first: int, last: int, max_bytes: int) -> list[SeqSpan]:
-    """A range of seqs in spans of about so many bytes, the newest first. How large one really is shows when it is
-    read; what no run holds is left out."""
+    """Divides a range of seqs into spans of about `max_bytes`, newest first. The real size is known only after reading.
+    Ranges without a run are omitted."""
     found: list[SeqSpan] = []
     room, requested = 0, 0
     for part, begin, end in chain_of(topic, first, last):
@@ -503,7 +504,7 @@ def seq_spans(topic: Topic, first: int, last: int, max_bytes: int) -> list[SeqSp
 
 
 def window_start(topic: Topic, max_bytes: int) -> int:
-    """The seq behind which about so many bytes are stored; 0 where that is everything."""
+    """Returns the seq behind which about `max_bytes` are stored; 0 if the whole topic is smaller."""
     room = max_bytes
     for part, begin, end in chain_of(topic):
         runs: list[Run] = [*part.segments, *part.tail]
@@ -511,7 +512,7 @@ def window_start(topic: Topic, max_bytes: int) -> int:
             if run.first_seq > end or run.last_seq < begin:
                 continue
             if run.payload_bytes > room:
-                # As many of its last entries as would fit if all were of one size.
+                # The number of its last entries that fit, if all entries have the same size.
                 fitting_count = room * run.count // run.payload_bytes
                 return min(max(run.last_seq - fitting_count, run.first_seq), end)
             room -= run.payload_bytes
@@ -522,11 +523,11 @@ def window_start(topic: Topic, max_bytes: int) -> int:
 
 
 class SearchStats(msgspec.Struct, kw_only=True):
-    """Since the server began. A query is a search, an aggregation or a list of routing keys."""
+    """Counters since the start of the server. A query is a search, an aggregation or a list of routing keys."""
 
     queries: int = 0
     failures: int = 0
-    """Queries that were not answered at all."""
+    """Queries that got no answer."""
     seconds: float = 0.0
     entries: int = 0
     """The number of entries examined by queries."""
@@ -537,23 +538,24 @@ class SearchStats(msgspec.Struct, kw_only=True):
     """Bytes scanned by filtered reads, and by queries outside their indexes."""
     processes_lost: int = 0
     memory_bytes: int = 0
-    """Memory of the indexes, as far as it is known."""
+    """The reported memory of the indexes."""
     fetches: dict[str, int] = {}
     """Index files fetched from an object store, by outcome (`search.service.index_file_cache`)."""
     cache_bytes: int = 0
-    """Index files of an object store on the local disk."""
+    """Bytes of local copies of index files from an object store."""
 
 
-# Work that waits in between, written as one straight function (`engine.background_jobs` does so for jobs).
+# Step generators: operations with waits in between, written as one function (`engine.background_jobs` does the same for
+# jobs).
 
 T = TypeVar("T")
 Steps = Generator[Until, Any, T]
-"""A generator that yields an operation to wait for and is resumed with its outcome; an error is raised in it."""
+"""A generator that yields an operation to wait for and is resumed with its outcome. An error is raised inside it."""
 
 
 def run_steps(steps: Steps[T], done: Callable[[T | TopicsError], None]) -> None:
-    """Runs a generator on the loop until it ends. `done` is called once, with what it returns or the TopicsError that
-    it raises. Unlike jobs of a runner, any number of generators run at the same time."""
+    """Runs a generator on the loop until it ends. `done` is called once, with the returned value or the raised
+    TopicsError. Unlike jobs of a runner, any number of generators run at the same time."""
     _StepRun(steps, done).advance(None)
 
 
@@ -565,7 +567,8 @@ class _StepRun(Generic[T]):
         self._done = done
 
     def advance(self, outcome: object) -> None:
-        """Goes on up to a wait whose outcome is not there yet. Outcomes that are come in a loop, without recursion."""
+        """Runs the generator until it waits for an outcome that is not available yet. Available outcomes are handled in
+        a loop, without recursion."""
         result: T | TopicsError
         while True:
             try:
@@ -574,7 +577,7 @@ class _StepRun(Generic[T]):
                 result = end.value
                 break
             except TopicsError as error:
-                # A traceback would keep this frame, which has the error: a circle for the garbage collector.
+                # A traceback would refer to this frame, which refers to the error: a reference cycle.
                 result = error.with_traceback(None)
                 break
             reply = _Reply()
@@ -590,7 +593,8 @@ class _StepRun(Generic[T]):
 
 
 class _Reply:
-    """Resumes a generator with the outcome of one wait. Only the first outcome counts: a timer may be another one."""
+    """Resumes a generator with the outcome of one wait. Only the first outcome counts, because a timer may deliver
+    another one."""
 
     __slots__ = ("is_given", "outcome", "run")
 
@@ -598,7 +602,7 @@ class _Reply:
         self.is_given = False
         self.outcome: object = None
         self.run: _StepRun[Any] | None = None
-        """None while the wait is being registered, where an outcome is only noted."""
+        """None while the wait is being registered; an outcome is then only stored."""
 
     def __call__(self, outcome: object) -> None:
         if self.is_given:
@@ -612,7 +616,7 @@ class _Reply:
 
 
 def next_turn(later: Later) -> Until:
-    """Waits until the loop has run its other due work."""
+    """Waits for the next turn of the loop."""
 
     def register(resume: Callable[[object], None]) -> None:
         later(0, partial(resume, None))

@@ -1,7 +1,7 @@
-"""Filtered reads: entries are sent to the search process in packs, and only those that match are answered.
+"""Filtered reads: entries are sent to the search process in packs, and only matching entries are returned.
 
-A read ends with a full answer, at the end, or at its limit of examined entries; its cursor is then after all examined
-entries, matching or not.
+A read ends when the answer is full, at the end of the topic, or at its limit of examined entries. Its cursor is then
+behind all examined entries, matching or not.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,11 +36,11 @@ from topics.wire.record_slicing import View, data_of, parts_of, project, without
 T = TypeVar("T")
 
 SCAN_BYTES = 104_857_600
-"""Bytes that one filtered read scans."""
+"""The maximum number of bytes that one filtered read scans."""
 
 
 class _FilteredRead(Generic[T]):
-    """The steps that reads of streams and of topics have in common."""
+    """The common steps of filtered reads of streams and topics."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class _FilteredRead(Generic[T]):
         request: ReadRequest,
         skip_scan: IndexSkipScan | None = None,
     ) -> None:
-        """`request` has the start, the number and the size."""
+        """`request` has the start, the maximum number of entries and the maximum size."""
         self._engine = engine
         self._searcher = searcher
         self._later = later
@@ -64,21 +64,21 @@ class _FilteredRead(Generic[T]):
         self._pieces: list[bytes] = []
         self._size = 0
         self._records = 0
-        """The number of entries sent to be examined."""
+        """The number of entries sent to the search process."""
         self._scanned = 0
         """The number of examined bytes."""
         self._limited = False
         """Whether the read stopped at its limit of examined entries."""
         self._tombstone: Tombstone | None = None
         self._begun = False
-        """Whether the cursor is one of this topic: only before that a loss is part of the answer."""
+        """Whether the cursor is known to belong to this topic. A loss is part of the answer only before that."""
 
     def _filter(self) -> tuple[int, str]:
-        """The index that knows how entries are described, and the filter. Raises SearchUnavailableError."""
+        """Returns the number of the index with the search description, and the filter. Raises SearchUnavailableError."""
         raise NotImplementedError
 
     def _cut(self, seq: int, view: View, index: int) -> bytes | None:
-        """A matching entry in the form of the answer; None if it is omitted anyway."""
+        """Returns a matching entry in the form of the answer, or None if the answer omits it."""
         raise NotImplementedError
 
     def _answer(self) -> T:
@@ -99,7 +99,7 @@ class _FilteredRead(Generic[T]):
                 skip = yield from self._skip()
                 if skip is not None:
                     windows, through = skip
-                    # All of it may be behind the cursor by now.
+                    # The cursor may be behind all entries by now.
                     self._begun = True
                     yield next_turn(self._later)
                     continue
@@ -110,14 +110,14 @@ class _FilteredRead(Generic[T]):
         return self._answer()
 
     def _skip(self) -> Steps[Skip | None]:
-        """Where the next matches are, if an index file has them."""
+        """Returns where the next matches are, according to an index file; None if no index file covers them."""
         if self._skip_scan is None:
             return None
         limit = self._request.limit - len(self._pieces)
         return (yield from self._skip_scan.next_windows(self._cursor, self._end(), limit))
 
     def _read(self, window: SeqSpan | None) -> Steps[bool]:
-        """Reads one pack, of a window or of the next entries, and takes the matches; returns whether there is more."""
+        """Reads one pack, from a window or from the cursor on, and takes its matches. Returns whether entries are left."""
         requested = self._request
         if window is not None:
             self._cursor = max(self._cursor, window.first - 1)
@@ -130,7 +130,7 @@ class _FilteredRead(Generic[T]):
             lambda resume: self._engine.read_as(self._topic, request, pack, resume, aside=True)
         )
         if packed is None or (self._begun and packed.tombstone is not None):
-            # A later loss is reported by the read that begins with it.
+            # The read that starts at a later loss reports it.
             return False
         self._begin(packed)
         if not packed.pieces:
@@ -147,8 +147,8 @@ class _FilteredRead(Generic[T]):
         return result is not None and self._take(packed, result)
 
     def _attempt(self, register: Callable[[Callable[[object], None]], None]) -> Steps[Any]:
-        """The outcome of a wait. None where it failed and entries were found before: these can be given, and the next
-        read meets the trouble itself."""
+        """Waits for an outcome. Returns None on failure if entries were found before: they are returned, and the next
+        read raises the error."""
         try:
             return (yield Until(register))
         except TopicsError:
@@ -160,12 +160,12 @@ class _FilteredRead(Generic[T]):
         if not self._begun and packed.tombstone is not None:
             self._tombstone = packed.tombstone
             if packed.tombstone.reason is LossReason.RECREATED:
-                # The cursor was none of this topic's.
+                # The cursor was not one of this topic.
                 self._cursor = min(packed.tombstone.earliest_seq - 1, self._topic.head)
         self._begun = True
 
     def _take(self, sent: Pack, result: Result) -> bool:
-        """Takes the entries that match; whether the read goes on."""
+        """Takes the matching entries. Returns whether the read continues."""
         for seq, view, index in _found(sent, result.seqs):
             raw = self._cut(seq, view, index)
             if raw is not None and not self._put(raw):
@@ -179,7 +179,7 @@ class _FilteredRead(Generic[T]):
         return is_behind and not self._limited and len(self._pieces) < self._request.limit
 
     def _put(self, raw: bytes) -> bool:
-        """Adds an entry to the answer; False if the answer is full."""
+        """Adds an entry to the answer. Returns False if the answer is full."""
         requested = self._request
         if len(self._pieces) >= requested.limit or (self._pieces and self._size + len(raw) > requested.max_bytes):
             return False
@@ -193,7 +193,7 @@ class _FilteredRead(Generic[T]):
 
 
 class FilteredRead(_FilteredRead[StreamSlice]):
-    """A read of a stream, by the fields of its description."""
+    """A filtered read of a stream, by the fields of its search description."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class FilteredRead(_FilteredRead[StreamSlice]):
         index: Callable[[], int],
         skip_scan: IndexSkipScan | None,
     ) -> None:
-        """`index` gives the number of an index that knows how the stream is described."""
+        """`index` returns the number of an index that has the stream's search description."""
         request = ReadRequest(
             from_seq=spec.position.counter, limit=spec.max_records, max_bytes=spec.max_bytes, up_to=spec.up_to
         )
@@ -243,7 +243,7 @@ class FilteredRead(_FilteredRead[StreamSlice]):
 
 
 class FilteredDiff(_FilteredRead[ReadResult]):
-    """A read of a topic, by the fields that every record has and by JSON pointers."""
+    """A filtered read of a topic, by the fields that every record has and by JSON pointers."""
 
     def __init__(
         self,
@@ -284,7 +284,7 @@ class FilteredDiff(_FilteredRead[ReadResult]):
 
 
 def _found(sent: Pack, seqs: Sequence[int]) -> Iterator[tuple[int, View, int]]:
-    """Where the entries of some seqs, which ascend, stand in what was sent."""
+    """Yields the position of each seq, in ascending order, in a sent pack."""
     at = 0
     for first_seq, view in views(sent.pieces, memoryview(b"".join(sent.body))):
         while at < len(seqs) and seqs[at] < first_seq + view.count:

@@ -1,9 +1,11 @@
 """Index feed: sends new entries to the memory indexes in the search process, for queries and ahead of them (prefetch).
 
-A query first gets the entries that its index lacks, so that it sees every acknowledged append (read-your-writes).
+Before a query runs, the entries that its index lacks are sent, so that it sees every acknowledged append
+(read-your-writes).
 
-An index follows one stream as it is promised now: another contract, or another stream of the name, is another index.
-Entries are read a little at a time, so that the loop does other things in between, and sent in the order of their seqs.
+An index belongs to one stream with one contract (schema and search description). After a change of the contract, or for
+another stream of the name, there is another index. Entries are read in small packs between other work of the loop, and
+sent in the order of their seqs.
 """
 
 from collections.abc import Callable
@@ -32,29 +34,29 @@ from topics.streams.chunked_validation import Description
 from topics.streams.stream_state import stream_of
 
 EMPTY_BYTES = 32 * 1024
-"""The assumed memory of an index before its first report: an index that is only filtered never reports."""
+"""The assumed memory of an index before its first report. An index that is used by filters only never reports."""
 
 MEMORY_PER_BYTE = 3
-"""The assumed index memory of a byte of an entry, which is nearly always less."""
+"""The assumed index memory for each byte of an entry; it is nearly always less."""
 CHUNKS = 4
-"""In how many chunks the entries of one stream are held, and one more while the oldest falls out."""
+"""The number of chunks that hold the entries of one stream. There is one more while the oldest is dropped."""
 
 Filled = Callable[["FedIndex | TopicsError"], None]
 
 
 class Chunk:
-    """A part of an index that is forgotten as a whole."""
+    """A part of an index that is dropped as a whole."""
 
     __slots__ = ("before", "sent_bytes")
 
     def __init__(self, before: int) -> None:
         self.before = before
-        """All of it is behind this seq."""
+        """Its entries have lower seqs than this."""
         self.sent_bytes = 0
 
 
 class FeedCounts:
-    """Totals over all indexes, kept where they change: there may be thousands of indexes."""
+    """Totals over all indexes, maintained incrementally: there may be thousands of indexes."""
 
     __slots__ = ("memory_bytes",)
 
@@ -63,7 +65,7 @@ class FeedCounts:
 
 
 class FedIndex:
-    """One index, as far as the server knows it."""
+    """The server's state of one index."""
 
     def __init__(
         self, index: int, topic: Topic, description: Description, generation: int, start: int, counts: FeedCounts
@@ -73,16 +75,16 @@ class FedIndex:
         self.description = description
         self.generation = generation
         self.start = start
-        """No entry up to this one is in it."""
+        """The index has no entry up to this seq."""
         self.through = start
         self.chunks: list[Chunk] = []
-        """The chunks in the index, the oldest first. They are forgotten one by one."""
+        """The chunks in the index, oldest first."""
         self._counts = counts
         self.memory_bytes = 0
-        """The memory of the index: as reported, plus an estimate of the entries sent since."""
+        """The memory of the index: the last report, plus an estimate for the entries sent since."""
         self.weigh(EMPTY_BYTES)
         self.was_asked = False
-        """Whether a query ever came for it."""
+        """Whether any query has used it."""
         self.target = start
         self.feeding = False
         self.waiting: list[tuple[int, Filled]] = []
@@ -100,7 +102,7 @@ class FedIndex:
         return sum([chunk.sent_bytes for chunk in self.chunks])
 
     def notify(self) -> None:
-        """Calls back waiters for entries that are indexed now."""
+        """Calls back the waiters whose entries are indexed."""
         ready = [filled for upto, filled in self.waiting if upto <= self.through]
         self.waiting = [(upto, filled) for upto, filled in self.waiting if upto > self.through]
         for filled in ready:
@@ -122,7 +124,7 @@ class IndexFeed:
         memory_bytes: int,
         covered: Callable[[Topic, Description], int] = lambda topic, description: 0,
     ) -> None:
-        """`covered` returns the seq up to which a stream has other indexes."""
+        """`covered` returns the seq up to which a stream has index files."""
         self._engine = engine
         self._covered = covered
         self._searcher = searcher
@@ -131,11 +133,11 @@ class IndexFeed:
         self._memory_bytes = memory_bytes
         self._opened = 0
         self._counts = FeedCounts()
-        # The most recently used index is the last.
+        # In the order of use; the most recently used one is last.
         self._indexes: dict[int, FedIndex] = {}
 
     def for_query(self, topic: Topic, description: Description) -> FedIndex:
-        """The index of a stream for a query; starts one if necessary. Raises SearchUnavailableError."""
+        """Returns the index of a stream for a query, and creates it if necessary. Raises SearchUnavailableError."""
         known = self._known(topic, description)
         if known is None:
             known = self._begin(topic, description)
@@ -146,9 +148,8 @@ class IndexFeed:
         return known
 
     def for_prefetch(self, topic: Topic, description: Description) -> FedIndex | None:
-        """The index of a stream that is filled before the first search; None if memory does not allow it. Raises
-        SearchUnavailableError.
-        """
+        """Returns the index of a stream that is filled ahead of searches; None if memory does not allow it. Raises
+        SearchUnavailableError."""
         known = self._known(topic, description)
         if known is not None and known.was_asked:
             self._make_room(known)
@@ -178,7 +179,7 @@ class IndexFeed:
         )
 
     def fill(self, index: FedIndex, upto: int, filled: Filled) -> None:
-        """Calls back when the index has all up to a seq."""
+        """Calls back when the index has all entries up to a seq."""
         if index.through >= upto:
             filled(index)
             return
@@ -189,8 +190,8 @@ class IndexFeed:
             run_steps(self._feed(index), lambda _: None)
 
     def _feed(self, index: FedIndex) -> Steps[None]:
-        """Sends missing entries to an index, one pack in a turn of the loop, and calls back meanwhile."""
-        # No chunk is larger than it should be by more than itself.
+        """Sends the missing entries of an index, one pack in each turn of the loop, and calls back waiters."""
+        # So that no chunk is larger than twice its intended size.
         size = min(PACK_BYTES, max(self._stream_bytes // CHUNKS, 1))
         try:
             while True:
@@ -220,14 +221,14 @@ class IndexFeed:
         index.notify()
 
     def _check_current(self, index: FedIndex) -> None:
-        """Raises SearchUnavailableError if an index that is being filled was given up meanwhile."""
+        """Raises SearchUnavailableError if an index was dropped while it was filled."""
         is_known = self._indexes.get(index.topic.id) is index
         if not is_known or index.generation != self._searcher.generation:
             raise SearchUnavailableError("the index was dropped; search again")
 
     def _send(self, index: FedIndex, packed: Pack) -> None:
-        """Sends entries into the last chunk, or into a new one. A window of chunks moves with a stream that grows: only
-        what falls out of it is lost, and nothing is sent twice."""
+        """Sends entries into the last chunk, or into a new one. The chunks are a sliding window over a growing stream:
+        the oldest is dropped, and no entry is sent twice."""
         chunks = index.chunks
         is_new = not chunks or chunks[-1].sent_bytes >= self._stream_bytes // CHUNKS
         self._searcher.send(Add(index.index, packed.pieces, is_new), packed.body)
@@ -238,14 +239,14 @@ class IndexFeed:
             self._trim(index)
 
     def _trim(self, index: FedIndex) -> None:
-        """Forgets the oldest chunk of an index."""
+        """Drops the oldest chunk of an index."""
         gone = index.chunks.pop(0)
         index.start = index.chunks[0].before
         index.weigh(index.memory_bytes * index.sent_bytes // (index.sent_bytes + gone.sent_bytes or 1))
         self._searcher.send(Trim(index.index, index.start + 1))
 
     def weigh(self, index: FedIndex, memory_bytes: int) -> None:
-        """Records the memory of an index."""
+        """Stores the reported memory of an index."""
         if self._indexes.get(index.topic.id) is not index:
             # The index was dropped during a slow query.
             return
@@ -264,7 +265,7 @@ class IndexFeed:
             del self._indexes[known.topic.id]
             self._forget(known)
         while self._counts.memory_bytes > self._memory_bytes and len(index.chunks) > 1:
-            # Alone it takes more than all may.
+            # A single index exceeds the memory for all.
             self._trim(index)
 
     def _forget(self, known: FedIndex) -> None:
@@ -277,15 +278,15 @@ class IndexFeed:
         return self._counts.memory_bytes
 
 
-# Background indexing: indexes are filled as entries arrive, before a search needs them.
+# Prefetch: indexes are filled as entries arrive, before a search needs them.
 #
-# A searchable stream is noted when a block of it is published, by appends of either protocol, routers or transactions.
-# Shortly after, its new entries are indexed, one stream after the other, within the memory budget: a stream without
-# searches never evicts the index of a searched one. Answers do not depend on it; a search indexes missing entries
-# itself.
+# A searchable stream is noted when one of its blocks is published, by an append of either protocol, a router or a
+# transaction. Shortly after, its new entries are indexed, one stream after the other, within the memory budget; a
+# stream without searches never evicts the index of a searched one. Answers do not depend on this, because a search
+# indexes missing entries itself.
 
 LINGER_S = 0.01
-"""Entries that come within this time are filled together."""
+"""Entries that arrive within this time are indexed together."""
 _RETRY_S = 1.0
 
 
@@ -295,13 +296,13 @@ class IndexPrefetch:
         self._feed = feed
         self._later = later
         self._due: dict[int, Topic] = {}
-        """The streams that have something new, in the order in which it came."""
+        """Streams with unindexed entries, in the order of arrival."""
         self._busy = False
-        """Whether noted streams will be processed without another trigger."""
+        """Whether the noted streams will be processed without another trigger."""
         engine.appended.subscribe(self._published)
 
     def _published(self, topic: Topic) -> None:
-        """Notes that a topic has something new. It is called for every block, and has to be quick."""
+        """Notes that a topic has new entries. Called for every block, so it must be fast."""
         if topic.parts is None or topic.id in self._due:
             return
         state = stream_of(topic)
@@ -322,7 +323,7 @@ class IndexPrefetch:
             try:
                 index = self._feed.for_prefetch(topic, state.description)
             except SearchUnavailableError:
-                # The server is stopping, or no process can be started; the next append tries again.
+                # The server is stopping, or no process can be started. The next append tries again.
                 continue
             if index is not None:
                 self._feed.fill(index, topic.head, self._filled)
@@ -330,5 +331,5 @@ class IndexPrefetch:
         self._busy = False
 
     def _filled(self, outcome: FedIndex | TopicsError) -> None:
-        # Never at once: that would be a recursion, and entries that come one by one are to be filled together.
+        # Never immediately, which would be recursive, and so that single entries are indexed together.
         self._later(_RETRY_S if isinstance(outcome, TopicsError) else LINGER_S, self._next)

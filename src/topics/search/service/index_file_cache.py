@@ -1,15 +1,15 @@
-"""Index file selection and the local cache of index files (also known as: companions) from an object store. A query is
-asked of the files that the manifest of its stream names and that have all it needs.
+"""Index file selection and the local cache of index files (also known as: companions) from an object store. A query
+uses the index files in the manifest of its stream that have all fields it needs.
 
-The manifest is looked at again when it may have changed. An index file that turns out not to be readable is left alone
-from then on, and what it would have answered for is scanned. One in an object store is asked once it was fetched
-(`search.service.index_file_cache`); while it cannot be, it is left alone for a moment.
+The manifest is read again when it may have changed. An unreadable index file is not used any more, and its range is
+scanned instead. A file in an object store is used after it was fetched; after a failed fetch it is not used for some
+seconds.
 
 Index coverage: how far index files cover a stream, by index type (also known as: family).
 
-A server without indexes on the disk answers with `NothingIndexed`. A builder of indexes implements `IndexCoverage`,
-which `Streams` takes as an argument, and calls `scheduler.add(topic)` when its answer for a topic has changed, so that
-those who wait for news of its status are told.
+A server without index files uses `NothingIndexed`. A builder of index files implements `IndexCoverage`, which `Streams`
+takes as an argument, and calls `scheduler.add(topic)` when its answer for a topic changes, so that waiting clients get
+the new status.
 """
 
 import contextlib
@@ -56,14 +56,14 @@ from topics.search.worker.messages import AggregateQuery, CountQuery, KeysQuery,
 from topics.streams.chunked_validation import Description
 from topics.streams.stream_state import contract_of
 
-# Local cache of index files of an object store: files are fetched entirely on demand, within a bound.
+# Local cache of index files of an object store: files are fetched whole, on demand, within a bound.
 #
 #     near/families/<16 hex digits>/<name>.companion
 #
-# They are fetched one at a time, by a thread, and room for one is made before it comes: of those that no query is at,
-# the longest unused go first. The search process maps what it is asked about, so it is told of those that go. A
-# start empties the folder, so nothing here has to survive a crash, and nothing here is ever damage. The same thread
-# removes files, one thing after the other: to remove some gigabytes takes a while, too.
+# A thread fetches one file at a time, after the least recently used files that no query uses have been evicted to make
+# room. The search process maps the files that it searches, so it is notified of evictions. A start empties the folder,
+# so the cache needs no crash safety and is never damaged. The same thread removes files, because removing some
+# gigabytes takes time, too.
 
 _TMP = ".tmp"
 
@@ -75,7 +75,7 @@ class Fetched(StrEnum):
 
     OK = "ok"
     UNAVAILABLE = "unavailable"
-    """The store, or the local disk, did not do it: a later question may fare better."""
+    """The store or the local disk failed; a later query may succeed."""
     DAMAGED = "damaged"
     """The file is not in the store, or differs from the stored one."""
     NO_ROOM = "no_room"
@@ -104,7 +104,7 @@ class IndexFileCache:
         self._runner = runner
         self._let_go = let_go
         self._here: OrderedDict[str, int] = OrderedDict()
-        """Bytes by path, the longest unused first."""
+        """Sizes by path, least recently used first."""
         self._uses: Counter[str] = Counter()
         self._waiting: dict[str, list[FetchDone]] = {}
         """Callers that wait for index files in transfer."""
@@ -120,10 +120,10 @@ class IndexFileCache:
     def __contains__(self, path: str) -> bool:
         return path in self._here
 
-    # Fetching
+    # Fetch
 
     def fetch(self, path: str, remote: Remote, done: FetchDone) -> None:
-        """Has an index file fetched to its path, unless it is here; `done` is called once, on the loop."""
+        """Fetches an index file to its path, unless it is cached. `done` is called once, on the loop."""
         if path in self._here:
             done(Fetched.OK)
         elif self._is_closed:
@@ -134,7 +134,7 @@ class IndexFileCache:
             self.outcomes[Fetched.NO_ROOM] += 1
             done(Fetched.NO_ROOM)
         else:
-            # Evicted files are removed by then, since their removal is in line before.
+            # The removal of evicted files was queued before, so their space is free by then.
             self.bytes += remote.bytes
             self._waiting[path] = [done]
             self._runner.start(self._job(path, remote))
@@ -160,7 +160,7 @@ class IndexFileCache:
         return outcome
 
     def _copy(self, path: str, remote: Remote) -> None:
-        """On the thread."""
+        """Runs on the thread."""
         self._fs.make_dirs(path.rpartition("/")[0])
         try:
             fetch(self._fs, remote.path, path + _TMP, remote.digest, lambda: not self._is_closed)
@@ -169,10 +169,10 @@ class IndexFileCache:
             raise
         self._fs.rename(path + _TMP, path)
 
-    # Using
+    # Use
 
     def use(self, path: str) -> None:
-        """Keeps an index file that is here until it is `unused` as often."""
+        """Keeps a cached index file until `unused` was called as often as this."""
         if path in self._here:
             self._here.move_to_end(path)
         self._uses[path] += 1
@@ -182,7 +182,7 @@ class IndexFileCache:
         if not self._uses[path]:
             del self._uses[path]
 
-    # Going
+    # Removal
 
     def drop(self, path: str) -> bool:
         """Removes an index file, unless a query uses it or waits for it; returns whether it was removed."""
@@ -193,12 +193,12 @@ class IndexFileCache:
         return True
 
     def close(self) -> None:
-        """Nothing more is fetched."""
+        """Stops fetching."""
         self._is_closed = True
         self._runner.close()
 
     def _make_room(self, size: int) -> bool:
-        """Whether there is room for so many bytes; nothing goes for one that has none even so."""
+        """Evicts files until a file of this size fits; returns whether it fits. Evicts nothing if it cannot."""
         spare = [path for path in self._here if path not in self._uses]
         if self.bytes - sum(self._here[path] for path in spare) + size > self.bytes_max:
             return False
@@ -232,33 +232,33 @@ def _in_the_background(function: Callable[[], None]) -> Job:
 LOOK_AGAIN_S = 1.0
 """The maximum age of a cached manifest."""
 RETRY_S = 5.0
-"""So long an index file is left alone that could not be fetched."""
+"""The time during which a file is not used after a failed fetch."""
 _KNOWN_MAX = 10_000
 _CHOICES = 64
-"""Choices that are remembered of a stream."""
+"""The number of cached selections of a stream."""
 _TIDY_EVERY_S = 30.0
 _TIDIED_AT_A_TIME = 20
 
 
 class IndexedRange(NamedTuple):
-    """Seqs that an index file answers for."""
+    """A range of seqs that an index file covers."""
 
     first: int
     last: int
     path: str
     topic_id: int = 0
     remote: Remote | None = None
-    """Where it is fetched from, to that path; None where it is there already."""
+    """Where to fetch the file from, to that path; None if it is local."""
     seal: int | None = None
-    """The checksum of its directory, where the manifest has it."""
+    """The checksum of its directory; None if the manifest has none."""
 
 
 class _Known(NamedTuple):
     looked: float
     manifest: IndexManifest | None
     chosen: Memo[tuple[bytes, str, tuple[str, ...], int, int], tuple[IndexedRange, ...]]
-    """Chosen index files, by everything that the choice depends on. Files that have to be fetched are chosen anew each
-    time, because their availability changes with time."""
+    """Cached selections of index files, by everything that the selection depends on. Files that have to be fetched are
+    selected anew each time, because their availability changes."""
 
 
 class IndexFiles:
@@ -270,7 +270,7 @@ class IndexFiles:
         cache: IndexFileCache | None = None,
         let_go: Callable[[str], None] = lambda path: None,
     ) -> None:
-        """The `cache` is for files in an object store; `let_go` is called with paths that are no longer used."""
+        """The `cache` is for files in an object store. `let_go` is called with paths that are no longer used."""
         self._store = IndexStore(fs, layout)
         self._cold_root = layout.cold_root
         self._now = now
@@ -282,24 +282,24 @@ class IndexFiles:
         """The retry times of files that could not be fetched."""
         self._too_large: set[str] = set()
         self._asked: dict[int, set[str]] = {}
-        """The paths that were asked or fetched, by topic."""
+        """The paths that were used or fetched, by topic."""
         self._sizes: Memo[tuple[int, str], dict[str, int]] = Memo(_KNOWN_MAX)
         self._untidied: list[int] = []
         self._tidy_at = now()
         self.unreadable = 0
-        """How often an index file could not be read."""
+        """The number of index files that could not be read."""
 
     def manifest(self, topic: Topic) -> IndexManifest | None:
-        """The manifest of a stream, as it was a moment ago; None where there is none."""
+        """Returns the manifest of a stream, at most a moment old; None if it has none."""
         return self._look(topic).manifest
 
     def manifest_bytes(self, topic: Topic) -> int | None:
-        """The bytes of a stream's manifest; None where there is none."""
+        """Returns the size of a stream's manifest; None if it has none."""
         return self._store.size(topic.id)
 
     def sizes(self, topic: Topic, file: IndexFileEntry) -> dict[str, int]:
-        """The bytes of a file by what they belong to. An entry of an earlier release has none, and is read for them if
-        the file is in the data folder."""
+        """Returns the bytes of a file by index type and field. For entries of an earlier release, which lack them, they
+        are read from the file if it is in the data folder."""
         if file.sizes or file.cold:
             return file.sizes
         return self._sizes.get((topic.id, file.name), lambda: self._read_sizes(topic, file))
@@ -331,22 +331,22 @@ class IndexFiles:
         self._known.clear()
 
     def distrust(self, topic: Topic, path: str, problem: str) -> None:
-        """Notes that an index file cannot be read; it is not asked again."""
+        """Notes that an index file cannot be read; it is not used again."""
         self.unreadable += 1
         if path not in self._distrusted:
             _log.error("index file cannot be read", extra={"topic": topic.name, "error": problem})
         self._distrusted.add(path)
-        # With what was chosen.
+        # Including cached selections.
         self.forget()
 
-    # Fetching from the cold tier
+    # Fetch from the cold tier
 
     def is_near(self, part: IndexedRange) -> bool:
-        """Whether it can be asked at once."""
+        """Returns whether the file is available locally."""
         return part.remote is None or (self.cache is not None and part.path in self.cache)
 
     def fetch(self, topic: Topic, part: IndexedRange, done: Callable[[], None]) -> None:
-        """Has an index file fetched. It is near when that is `done`, or it is not chosen for a while."""
+        """Fetches an index file. At `done` it is local, or not selected for some seconds."""
         assert self.cache is not None and part.remote is not None
 
         def fetched(outcome: Fetched) -> None:
@@ -360,7 +360,7 @@ class IndexFiles:
         self.cache.fetch(part.path, part.remote, fetched)
 
     def begin(self, part: IndexedRange) -> None:
-        """Starts a query of a local index file, which stays until the matching `end`."""
+        """Notes that a query uses a local index file until the matching `end`."""
         self._note(part)
         if self.cache is not None and part.remote is not None:
             self.cache.use(part.path)
@@ -373,8 +373,8 @@ class IndexFiles:
         self._asked.setdefault(part.topic_id, set()).add(part.path)
 
     def tidy(self) -> None:
-        """Lets go of a few that were asked and that no manifest names any more. They would keep their room on the disk
-        for as long as they are mapped, and what was erased would live on in a copy."""
+        """Releases a few files that were used and that no manifest names any more. A mapped file would keep its disk
+        space, and erased entries would remain in a copy."""
         if not self._untidied and self._now() >= self._tidy_at:
             self._tidy_at = self._now() + _TIDY_EVERY_S
             self._untidied = list(self._asked)
@@ -394,7 +394,7 @@ class IndexFiles:
             self._asked[topic_id] = left
 
     def _forgets(self, path: str) -> bool:
-        """Returns whether a path is unused; it is then released."""
+        """Releases a path if it is unused; returns whether it was."""
         if self.cache is not None and not self.cache.drop(path):
             return False
         self._let_go(path)
@@ -429,10 +429,10 @@ class IndexFiles:
             return False
         return self._now() >= self._not_before.get(path, 0.0)
 
-    # Choosing
+    # Selection
 
     def covered_through(self, topic: Topic, description: Description) -> int:
-        """Up to which seq all that is sealed has index files for any query that there is."""
+        """Returns the seq up to which all sealed entries have index files for any query."""
         manifest = self.manifest(topic)
         generation = plan_for(description.raw).generation if manifest is not None else ""
         if manifest is None or generation not in manifest.plans:
@@ -454,10 +454,10 @@ class IndexFiles:
     def choose(
         self, topic: Topic, description: Description, query: Query, first: int, last: int
     ) -> Sequence[IndexedRange]:
-        """The index files that answer a query about a range, in the order of their seqs; they have no seq in common."""
+        """Returns the index files that answer a query about a range, in the order of their seqs and without overlap."""
         known = self._look(topic)
         if not isinstance(query, SearchQuery) or query.after is not None:
-            # A page that goes on somewhere is asked for once.
+            # A page that continues at a position is requested only once, so it is not cached.
             return self._choose(topic, description, query, first, last)
         if len(query.q) + sum(map(len, query.sort)) > LONGEST_KNOWN:
             return self._choose(topic, description, query, first, last)
@@ -481,8 +481,8 @@ class IndexFiles:
     def fitting(self, topic: Topic, plan: IndexPlan, needs: IndexNeeds, first: int, last: int) -> list[IndexedRange]:
         """The index files that answer a query for a range.
 
-        Inherited entries of a fork are answered by the index files of its source; the digests show whether both streams
-        read them alike.
+        Inherited entries of a fork are answered by the index files of its source; the digests prove that both streams
+        read them the same way.
         """
         found: list[IndexedRange] = []
         for part, begin, end in chain_of(topic, first, last):
@@ -493,7 +493,7 @@ class IndexFiles:
         manifest = self.manifest(topic) if first <= last else None
         if manifest is None or not manifest.files:
             return []
-        # Files of the current plan first: others only fill the gaps.
+        # Files of the current plan first; others fill the gaps only.
         fitting = [name for name, other in manifest.plans.items() if needs.are_met(other)]
         covered: Ranges = []
         found: list[IndexedRange] = []
@@ -529,7 +529,7 @@ def needs_of(plan: IndexPlan, description: Description, query: Query) -> IndexNe
 
 
 IndexType = Literal["routing", "lexicon", "exact", "companions", "col", "fts", "agg", "mblk"]
-"""`companions` are the objects that hold col, fts, agg and mblk together."""
+"""`companions` are the objects that contain col, fts, agg and mblk."""
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -537,11 +537,11 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     segments: int = 0
     contiguous: int = 0
-    """How many from the first one on, without a gap."""
+    """The number of covered segments from the first one on, without a gap."""
     stale: int = 0
-    """Segments that it covers by an earlier description only."""
+    """Segments that are covered for an earlier description only."""
     through_ms: int | None = None
-    """When the last entry that it covers was appended; None where it covers none."""
+    """When the last covered entry was appended; None if none is covered."""
     bytes: int = 0
     cold_bytes: int = 0
     """Bytes in the cold tier."""
@@ -555,7 +555,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The list of a stream's indexes that was published last."""
+    """The manifest of index files that was published last."""
 
     generation: int = 0
     published_ms: int | None = None
@@ -566,7 +566,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class HeldUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Why nothing more is indexed of a stream."""
+    """The reason why indexing of a stream does not continue."""
 
     reason: str
     install: str | None = None
@@ -574,27 +574,27 @@ class HeldUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     since_ms: int | None = None
     attempts: int = 0
     retry_at_ms: int | None = None
-    """When it is tried again."""
+    """The time of the next attempt."""
 
 
 class IndexCoverage(Protocol):
     def generation(self, topic: Topic) -> int:
-        """Counts the entries to index so far, from 1 on; 0 if there are none."""
+        """Returns the number of the description to index by, from 1 on; 0 if there is none."""
         ...
 
     def manifest(self, topic: Topic) -> Manifest: ...
 
     def of(self, topic: Topic, index_type: IndexType, field: str = "") -> Coverage:
-        """The coverage of an index type; `exact` has one for each field."""
+        """Returns the coverage of an index type; `exact` has one for each field."""
         ...
 
     def held_up(self, topic: Topic) -> HeldUp | None:
-        """Why indexing does not go on; None where it does, or where there is nothing to index."""
+        """Returns why indexing does not continue; None if it does, or if everything is indexed."""
         ...
 
 
 class NothingIndexed:
-    """The cache of a server without index files: every query is answered from the entries."""
+    """The coverage of a server without index files: every query scans entries."""
 
     def generation(self, topic: Topic) -> int:
         return int(contract_of(topic).registry.search_config is not None)
@@ -613,11 +613,11 @@ _NOTHING = Coverage()
 _NO_MANIFEST = Manifest()
 
 
-# How far index files cover streams, and which index types an answer made use of.
+# Index coverage of streams, and the index types that an answer used.
 
 
 def index_types_of(predicate: Predicate, sorted_by: tuple[str, ...], config: SearchConfig) -> list[str]:
-    """The families that a query looks into, by the names that they have for callers."""
+    """Returns the index types that a query uses, by their public names."""
     found: set[str] = {"col"} if sorted_by else set()
     for part in walk(predicate):
         if isinstance(part, HasWords | HasPhrase | StartsWith | Contains):
@@ -630,11 +630,11 @@ def index_types_of(predicate: Predicate, sorted_by: tuple[str, ...], config: Sea
 
 
 class IndexFileCoverage(NothingIndexed):
-    """Implements `IndexCoverage`. All families are in the same index files. After a change of the description, files of
-    an earlier plan still cover what did not change."""
+    """Implements `IndexCoverage`. An index file contains all index types. After a change of the description, files of
+    an earlier plan still cover the unchanged fields."""
 
     def __init__(self, index_files: IndexFiles, held_up: Callable[[Topic], HeldUp | None] = lambda topic: None) -> None:
-        """`held_up` asks the pipeline why indexing of a stream does not go on."""
+        """`held_up` asks the pipeline why indexing of a stream does not continue."""
         self._index_files = index_files
         self._held_up = held_up
 
@@ -672,7 +672,7 @@ class IndexFileCoverage(NothingIndexed):
 
 
 def _serves(other: IndexPlan, plan: IndexPlan, index_type: IndexType, field: str, config: SearchConfig | None) -> bool:
-    """Whether files of another plan hold an index type as the current plan has it."""
+    """Returns whether files of another plan contain an index type as the current plan defines it."""
     if index_type in ("routing", "lexicon"):
         # Keys do not depend on the description.
         return True
@@ -689,7 +689,7 @@ def _serves(other: IndexPlan, plan: IndexPlan, index_type: IndexType, field: str
 
 
 def _families_of(field: Field) -> set[str]:
-    """The families that a field asks for, besides `exact`."""
+    """Returns the index types of a field, besides `exact`."""
     return {family for family, is_in in (("col", field.column), ("fts", _has_text(field))) if is_in}
 
 
@@ -698,7 +698,7 @@ def _has_text(field: Field) -> bool:
 
 
 def _home_of(field: Field, part: str) -> str:
-    """The family that the sections of a field count for: each counts once, also if several families use it."""
+    """Returns the index type that a field's section counts for: one, even if several use it."""
     if field.kind == "text":
         return "fts"
     if part == "column" and field.column:
@@ -707,7 +707,7 @@ def _home_of(field: Field, part: str) -> str:
 
 
 def _size_of(sizes: dict[str, int], index_type: IndexType, field: str, config: SearchConfig | None) -> int:
-    """The bytes of an index type in a file."""
+    """Returns the bytes of an index type in a file."""
     if index_type in ("routing", "lexicon"):
         return sizes.get("key/column" if index_type == "routing" else "key/words", 0)
     if index_type in ("agg", "mblk"):
@@ -724,7 +724,7 @@ def _size_of(sizes: dict[str, int], index_type: IndexType, field: str, config: S
 
 
 def _covered(topic: Topic, manifest: IndexManifest, files: Sequence[IndexFileEntry], sizes: Sequence[int]) -> Coverage:
-    """The coverage by files, which have so many bytes of what is asked for."""
+    """Returns the coverage by files, with the bytes of the requested index type."""
     here, anywhere = union([(file.first, file.last) for file in files]), _all_ranges(manifest)
     spans = [(max(segment.first_seq, topic.earliest), segment.last_seq) for segment in topic.segments]
     indexed = [covers(here, first, last) for first, last in spans]

@@ -1,8 +1,8 @@
 """Index skip scan: a read by key or by filter finds its next entries with an index file (also known as: companion), and
 reads only these.
 
-The cursor moves over entries in between as if they had been read. Without a usable index file, and near the end, a read
-continues normally; so skips change the cost of a read and not its result.
+The cursor moves over the entries in between as if they had been read. Without a usable index file, and near the end, a
+read continues normally; so skips change the cost of a read and not its result.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,14 +27,14 @@ from topics.streams.read import ReadSpec, StreamSlice, joined
 from topics.streams.stream_state import Position, stream_of
 
 NEAR: Final = 4096
-"""So few entries are sooner read than asked for."""
+"""Reading this many entries is cheaper than querying an index file."""
 _GAP: Final = 64
-"""Entries so near to each other are read together."""
+"""Matches at most this far apart are read together."""
 _SEQS_MAX: Final = 1000
 
 
 class Skip(NamedTuple):
-    """Which entries are to be read next: those of the windows, in their order, and then those behind `through`."""
+    """The entries to read next: those of the windows in this order, then those behind `through`."""
 
     windows: list[SeqSpan]
     through: int
@@ -52,8 +52,8 @@ class IndexSkipScan:
         text: str | None,
         index: Callable[[], int],
     ) -> None:
-        """Without a `key` entries of all keys match, without a `text` all entries. `index` returns the number of an
-        index with the stream's search description, and is called only for a filter."""
+        """Without a `key` all keys match, without a `text` all entries. `index` returns the number of an index with the
+        stream's search description, and is called for filters only."""
         self._searcher = searcher
         self._index_files = index_files
         self._topic = topic
@@ -62,10 +62,11 @@ class IndexSkipScan:
         self._index = index
 
     def next_windows(self, cursor: int, end: int, limit: int) -> Steps[Skip | None]:
-        """Where the next entries behind `cursor` are, up to `end`; None where the read has to go on from the cursor."""
+        """Returns where the next entries between `cursor` and `end` are; None if the read has to continue at the
+        cursor."""
         while (part := self._next_part(cursor, end)) is not None:
             if not self._index_files.is_near(part):
-                # It may be some gigabytes: a read goes on meanwhile, and a later one finds it.
+                # The file may have gigabytes: this read continues without it, and a later one uses it.
                 self._index_files.fetch(self._topic, part, lambda: None)
                 return None
             try:
@@ -96,10 +97,10 @@ class IndexSkipScan:
         return result
 
     def _next_part(self, cursor: int, end: int) -> IndexedRange | None:
-        """The index file for the entry behind the cursor and the entries after it."""
+        """Returns the index file that covers the entry behind the cursor."""
         topic = self._topic
         if end - cursor < NEAR or cursor + 1 < first_readable(topic):
-            # A read that begins before the first entry gets a tombstone.
+            # A read that begins before the first entry returns a tombstone.
             return None
         description = _description(topic)
         if description is None:
@@ -112,8 +113,8 @@ class IndexSkipScan:
 
 @lru_cache(maxsize=1024)
 def needs_of_read(contract: bytes, text: str | None) -> IndexNeeds:
-    """The columns that an index file must have to locate the entries of a read. Keys are stored with entries, so they
-    are the same in every generation."""
+    """Returns the columns that an index file must have to find the entries of a read. Keys are stored with entries, so
+    they are the same in every generation."""
     config = decode_contract(contract).registry.search_config
     if text is None or config is None:
         return IndexNeeds()
@@ -135,14 +136,14 @@ def _windows(seqs: Iterable[int]) -> list[SeqSpan]:
     return found
 
 
-# Reads of one routing key: from window to window where index files have them, and as any other read where not.
+# Reads of one routing key: window by window where index files cover the range, and as any other read elsewhere.
 
 SliceDone = Callable[[StreamSlice | TopicsError], None]
 Read = Callable[[ReadSpec, SliceDone], None]
 """A read without skips. Raises TopicsError."""
 
 _STEPS_MAX: Final = 256
-"""So many reads make one answer at most; the next one goes on."""
+"""The maximum number of reads for one answer; the next answer continues."""
 
 
 def read_key(topic: Topic, spec: ReadSpec, skip_scan: IndexSkipScan, read: Read, later: Later) -> Steps[StreamSlice]:
@@ -151,7 +152,7 @@ def read_key(topic: Topic, spec: ReadSpec, skip_scan: IndexSkipScan, read: Read,
     windows: list[SeqSpan] = []
     through: int | None = None
     for step in count(1):
-        # The position of `spec` is how far the read has come.
+        # The start of `spec` is the position that the read has reached.
         window: SeqSpan | None = None
         if windows:
             window = windows.pop(0)
@@ -167,14 +168,14 @@ def read_key(topic: Topic, spec: ReadSpec, skip_scan: IndexSkipScan, read: Read,
                 if skip is not None:
                     windows, through = skip
                     continue
-        # Without a window no index file has what comes here: one read to the end.
+        # Without a window no index file covers the rest: one read to the end.
         requested = spec if window is None else replace(spec, up_to=window.last)
         try:
             part: StreamSlice = yield Until(partial(read, requested))
         except TopicsError:
             if found is None:
                 raise
-            # Earlier results can be returned; the next read meets the failure itself.
+            # Earlier results can be returned; the next read raises the failure.
             break
         if found is not None and part.tombstone is not None:
             break

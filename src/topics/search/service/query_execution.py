@@ -1,9 +1,9 @@
 """Query execution: one query over one stream, as one generator that yields everything it waits for.
 
-The newest entries are in the memory index, which is completed up to the last entry first. Older entries are in index
+The newest entries are in the memory index, which is first completed up to the last entry. Older entries are in index
 files (also known as: companions). Entries without an index are scanned: read from the stream and matched one by one,
-newest first, within the budgets of time and bytes. A query that is sorted by ascending offset begins at the other end.
-The outcome has the coverage.
+newest first, within the budgets of time and bytes. A query sorted by ascending offset starts with the oldest entries.
+The outcome contains the coverage.
 
 The generator runs on the loop (`backend.run_steps`). It waits for messages to the search process, for reads of the disk
 and for downloads of index files from an object store; a timer bounds the long waits.
@@ -59,9 +59,9 @@ from topics.search.worker.messages import (
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     result: Result
     head: int
-    """The last entry when the query came."""
+    """The last entry when the query started."""
     first: int
-    """The index was asked about entries from here to `last`."""
+    """The memory index was searched from here to `last`."""
     last: int
     missed_sealed: int = 0
     """The maximum number of entries that were not examined."""
@@ -69,20 +69,20 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     missed_segments: int = 0
     first_missed: int | None = None
     scanned: tuple[SeqSpan, ...] = ()
-    """Ranges scanned entry by entry, in that order."""
+    """Ranges scanned entry by entry, in the order of the scan."""
     scanned_segments: int = 0
     scanned_bytes: int = 0
     indexed_segments: int = 0
-    """Segments that index files answered for."""
+    """Segments covered by the used index files."""
     index_files: int = 0
-    """Index files that answered."""
+    """The number of used index files."""
     scanned_cold_segments: int = 0
-    """Segments of the cold tier among the scanned ones, and among the missed ones."""
+    """Segments of the cold tier among the scanned and the missed ones."""
     missed_cold_segments: int = 0
     spent: str | None = None
-    """The budget that ran out."""
+    """The budget that was exhausted."""
     statistics: tuple[int, ...] = ()
-    """Counts for a ranking."""
+    """Term statistics for ranking."""
 
     @property
     def missed(self) -> int:
@@ -94,7 +94,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def looked_at_in_memory(self) -> int:
-        """The number of entries that the index examined."""
+        """The number of entries examined in the memory index."""
         return self.result.looked_at - self.result.scanned - self.result.indexed
 
 
@@ -114,10 +114,10 @@ def account(
     missed: Sequence[SeqSpan],
     spent: str | None,
 ) -> Outcome:
-    """Counts missed entries by place. It counts seqs and not live entries: the bound is never too small."""
+    """Counts missed entries by place. It counts seqs and not live entries, so the bound is never too low."""
     last_sealed = topic.segments[-1].last_seq if topic.segments else (topic.origin.upto if topic.origin else 0)
     sealed = sum([max(min(part.last, last_sealed) - part.first + 1, 0) for part in missed])
-    # Entries that the index did not get to are counted with the tail.
+    # Entries that the memory index did not examine count as tail.
     tail = sum([max(part.last - max(part.first, last_sealed + 1) + 1, 0) for part in missed]) + result.missed
     firsts = [part.first for part in missed if part.first <= part.last]
     if result.missed:
@@ -143,7 +143,8 @@ def account(
 
 
 def _segments_in(topic: Topic, parts: Sequence[SeqSpan], cold_only: bool = False) -> int:
-    """How many segments have a seq of these. Each part is a small range, so neighbours are often of one segment."""
+    """Returns the number of segments that contain a seq of the given ranges. Ranges are small, so neighbours are often
+    in one segment."""
     segments, count, behind = topic.segments, 0, 0
     for part in sorted(parts):
         if part.first <= part.last:
@@ -154,14 +155,14 @@ def _segments_in(topic: Topic, parts: Sequence[SeqSpan], cold_only: bool = False
 
 
 _LATE_S = 1.0
-"""A query past its deadline still gets indexed hits: the answer takes milliseconds."""
+"""A query past its deadline still gets hits from indexes, which takes milliseconds."""
 _NOTHING = SeqSpan(1, 0)
 _INDEX_FILES_MAX = 64
-"""Index files that one message is about."""
+"""The maximum number of index files in one message."""
 
 
 class QueryContext(NamedTuple):
-    """The services and limits that a query is answered with."""
+    """The services and limits of a query."""
 
     engine: Engine
     searcher: Searcher
@@ -172,7 +173,7 @@ class QueryContext(NamedTuple):
     index_files: IndexFiles | None = None
     """None without a disk."""
     owner: str = ""
-    """The owner of the query; the search process serves owners in turns."""
+    """The API key of the query; the search process serves owners in turns."""
 
 
 class _Progress:
@@ -195,36 +196,35 @@ class _Progress:
         self.memory_range: SeqSpan | None = None
         """The range searched in the memory index."""
         self.left: list[SeqSpan | IndexedRange] = []
-        """Ranges left for index files or a scan, the next one last."""
+        """Ranges left for index files or a scan; the next one is last."""
         self.planned_through = 0
         self.scanned: list[SeqSpan] = []
         self.skipped: list[SeqSpan] = []
-        """Ranges that a read did not reach, for any reason."""
+        """Ranges that were not read, for any reason."""
         self.scanned_bytes = 0
         self.indexed: list[SeqSpan] = []
         """Ranges searched in index files."""
         self.question: int | None = None
-        """The number of the question, while the search process keeps it for further parts."""
+        """The number of the open query in the search process; None if it has none."""
         self.enough = False
         self.spent: str | None = None
-        """The budget that ran out."""
+        """The budget that was exhausted."""
         self.time_is_up: Callable[[object], None] | None = None
         """Ends a wait that may be long."""
 
     def late(self) -> None:
-        """Called at the deadline: a query that waits for entries or for an index file continues with the available
-        ones."""
+        """Called at the deadline: a query that waits for entries or for an index file continues with what is available."""
         self.spent = "time"
         if self.time_is_up is not None:
             self.time_is_up(_LATE)
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing follows on what is asked now. With the oldest first, the memory index does."""
+        """Returns whether the current part is the last one. In ascending order that is the memory index."""
         return not self.left and not self.ascending
 
     def plan_older(self) -> bool:
-        """Plans the unexamined entries outside of the memory index; returns whether there are any."""
+        """Plans the unexamined entries outside of the memory index. Returns whether there are any."""
         first = max(self.requested.first, self.planned_through + 1)
         last = min(self.index.start, self.requested.last)
         self.planned_through = max(last, self.planned_through)
@@ -234,7 +234,7 @@ class _Progress:
         return bool(self.left)
 
     def plan_range(self, first: int, last: int) -> list[SeqSpan | IndexedRange]:
-        """The parts of a range to search, the newest first: index files, and the gaps between them."""
+        """Returns the parts of a range to search, newest first: index files, and the gaps between them."""
         index_files = self.context.index_files
         found: list[SeqSpan | IndexedRange] = []
         if index_files is not None:
@@ -248,20 +248,20 @@ class _Progress:
         return found
 
     def plan_again(self, part: IndexedRange) -> None:
-        """Plans the entries of an index file by the other means available now."""
+        """Plans the range of an index file again, without this file."""
         instead = self.plan_range(part.first, part.last)
         self.left += instead if self.ascending else reversed(instead)
 
     def take_near(self) -> list[IndexedRange]:
-        """The index files that come next and are near, several at once: each message goes to another process and
-        back. They are in use until it is answered."""
+        """Takes the next index files that are local, several at once, because each message is a round trip between
+        processes. They count as used until the answer."""
         index_files, parts = self.context.index_files, list[IndexedRange]()
         while self.left and len(parts) < _INDEX_FILES_MAX:
             following = self.left[-1]
             if index_files is None or not isinstance(following, IndexedRange) or not index_files.is_near(following):
                 break
             if parts and following.remote is not None:
-                # One at a time of those that were fetched: none of them can make room for others while it is asked.
+                # Fetched files are searched one at a time, because a file in use cannot be evicted for the next one.
                 break
             parts.append(following)
             self.left.pop()
@@ -275,13 +275,13 @@ class _Progress:
             self.context.index_files.end(part)
 
     def take(self, result: Result) -> Result:
-        """Notes the result of a part."""
+        """Stores the result of a part."""
         self.enough, self.spent = result.enough, self.spent or result.spent
         return result
 
     def take_parts(self, parts: list[IndexedRange], result: Result) -> Result | None:
-        """Notes the result of index files. As many were asked as time allowed; the others are left. None where one
-        cannot be read: what it was to answer for is planned again."""
+        """Stores the result of index files. Files that were not searched within the time stay planned. Returns None if
+        a file cannot be read; its range is planned again."""
         self.take(result)
         if not parts:
             return result
@@ -306,7 +306,7 @@ class _Progress:
         missed: list[SeqSpan] = []
         if not self.enough:
             missed += (*(SeqSpan(part.first, part.last) for part in self.left), *self.skipped)
-            # After the entries that were, or would have been, scanned.
+            # Behind the entries that were scanned, or would have been.
             begin = max(requested.first, self.planned_through + 1)
             missed.append(SeqSpan(begin if memory_range is None else max(begin, memory_range.last + 1), requested.last))
         looked = memory_range or SeqSpan(requested.first, requested.first - 1)
@@ -316,11 +316,11 @@ class _Progress:
 
 
 _LATE = object()
-"""The outcome of a wait that the end of the time cut short."""
+"""The outcome of a wait that the deadline cut short."""
 
 
 def nothing_in_time(context: QueryContext, topic: Topic, query: Query, head: int | None = None) -> Outcome:
-    """The outcome of a query whose time was over before anything was done."""
+    """Returns the outcome of a query whose deadline was over at the start."""
     progress = _Progress(context, topic, query, 0.0, head)
     progress.spent = "time"
     return progress.outcome(Result())
@@ -335,8 +335,8 @@ def execute_query(
     timeout_s: float,
     head: int | None = None,
 ) -> Steps[Outcome]:
-    """Answers a query within its time, from the memory index, index files and a scan of the rest. No entry after
-    `head`, by default the end of the stream, is examined."""
+    """Answers a query within its time, from the memory index, index files and a scan of the rest. Entries after `head`,
+    by default the end of the stream, are not examined."""
     progress = _Progress(context, topic, query, deadline, head)
     progress.index = index
     cancel = context.later(timeout_s, progress.late)
@@ -372,7 +372,7 @@ def execute_query(
 
 
 def _ask_memory_index(progress: _Progress) -> Steps[Result | None]:
-    """Fills the memory index and queries it. None if older entries must be examined first."""
+    """Fills the memory index and queries it. Returns None if older entries must be examined first."""
     context, index, requested = progress.context, progress.index, progress.requested
     filled: object = None
     if index.through < progress.head:
@@ -382,7 +382,7 @@ def _ask_memory_index(progress: _Progress) -> Steps[Result | None]:
             _abandon(progress)
             raise
     if filled is not _LATE and progress.ascending and progress.plan_older():
-        # Meanwhile some of what was in the index has fallen out of it, or did not fit into it.
+        # Meanwhile some entries were dropped from the memory index, or did not fit.
         return (yield from _open_question(progress, _NOTHING, stays=True)) if progress.question is None else None
     span = SeqSpan(max(requested.first, index.start + 1), min(requested.last, index.through, progress.head))
     progress.memory_range = span
@@ -401,8 +401,8 @@ def _ask_memory_index(progress: _Progress) -> Steps[Result | None]:
 
 
 def _open_question(progress: _Progress, span: SeqSpan, stays: bool) -> Steps[Result | None]:
-    """Begins the question: a range of the memory index, and in the same message the index files that come next."""
-    # Finding the removed entries takes a while, and the memory index often has enough hits.
+    """Opens the query with a range of the memory index and, in the same message, the next index files."""
+    # Finding removed entries takes time, and the memory index often has enough hits.
     is_quick = span.first > span.last or not has_removed(progress.topic)
     parts = progress.take_near() if stays and is_quick else []
     removed, index = progress.removed(_around(span, parts)), progress.index.index
@@ -421,16 +421,16 @@ def _open_question(progress: _Progress, span: SeqSpan, stays: bool) -> Steps[Res
 
 
 def _ask_index_files(progress: _Progress, part: IndexedRange) -> Steps[Result | None]:
-    """Asks the index files that come next. A file that is not cached is fetched first: the entries that it has are as
-    far away, so the query waits."""
+    """Searches the next index files. A file that is not cached is fetched first, because its entries are in the same
+    store."""
     index_files, question = progress.context.index_files, progress.question
     assert index_files is not None and question is not None
     if not index_files.is_near(part):
         fetched = yield from _unless_late(
             progress, lambda resume: index_files.fetch(progress.topic, part, lambda: resume(None))
         )
-        # Until then it is left, and if the time is over meanwhile, missed. A file that is not cached then is not chosen
-        # again.
+        # Until it is fetched its range is left, and missed if the deadline passes. If the fetch fails, the file is not
+        # selected again.
         if fetched is not _LATE:
             progress.left.pop()
             progress.plan_again(part)
@@ -471,7 +471,8 @@ def _scan(progress: _Progress, part: SeqSpan) -> Steps[Result | None]:
     if reached < part.last:
         progress.left.append(SeqSpan(reached + 1, part.last))
         if not progress.ascending:
-            # It was larger than it seemed. The entries behind it are to be searched first, so this is read again.
+            # The range was larger than estimated. The entries behind it are to be searched first, so it is read again
+            # later.
             progress.left.insert(-1, SeqSpan(part.first, reached))
             return None
     progress.scanned.append(SeqSpan(part.first, reached))
@@ -493,7 +494,7 @@ def _ask(progress: _Progress, make: Callable[[int], Question], body: Sequence[by
 
 
 def _unless_late(progress: _Progress, wait: Callable[[Callable[[object], None]], None]) -> Steps[object]:
-    """Waits for something, at most until the time is over: the outcome is then `_LATE`."""
+    """Waits for an outcome until the deadline, and then returns `_LATE`."""
 
     def register(resume: Callable[[object], None]) -> None:
         progress.time_is_up = resume
@@ -506,14 +507,14 @@ def _unless_late(progress: _Progress, wait: Callable[[Callable[[object], None]],
 
 
 def _finish(progress: _Progress) -> Until:
-    """Ends a kept query; its result combines all its parts."""
+    """Ends an open query. The result combines all its parts."""
     question = progress.question
     assert question is not None
     return _ask(progress, lambda request: Finish(request, question, progress.context.owner))
 
 
 def _abandon(progress: _Progress) -> None:
-    """Makes the search process drop the query, whose answer is no longer needed."""
+    """Drops an open query whose answer is no longer needed."""
     question, progress.question = progress.question, None
     if question is not None:
         owner = progress.context.owner
@@ -521,7 +522,7 @@ def _abandon(progress: _Progress) -> None:
 
 
 def _around(memory_range: SeqSpan, parts: list[IndexedRange]) -> SeqSpan:
-    """All seqs between the first and the last of the queried range."""
+    """Returns the range from the first to the last queried seq."""
     firsts, lasts = [part.first for part in parts], [part.last for part in parts]
     if memory_range.first <= memory_range.last:
         firsts.append(memory_range.first)
@@ -534,26 +535,26 @@ def _mapped(parts: list[IndexedRange]) -> tuple[Mapped, ...]:
 
 
 def _requested_span(query: Query, everything: SeqSpan) -> tuple[SeqSpan, bool]:
-    """The range that a query has to search, and whether it begins with the oldest."""
+    """Returns the range that a query has to search, and whether it starts with the oldest entry."""
     if not isinstance(query, SearchQuery):
         return everything, False
     name, _, direction = (query.sort[0] if query.sort else OFFSET).strip().partition(":")
     ascending = name == OFFSET and direction == "asc"
-    # Without a sort, a query for words is sorted by more than the offset.
+    # Without a sort, a query for words is sorted by score.
     if query.after is None or query.count_all or name != OFFSET or (not query.sort and len(query.after) > 1):
         return everything, ascending
-    # Entries before the beginning of the page are not part of the answer.
+    # Entries before the start of the page are not part of the answer.
     place: int = query.after[0]
     if ascending:
         return SeqSpan(max(everything.first, place + 1), everything.last), True
     return SeqSpan(everything.first, min(everything.last, place - 1)), False
 
 
-# Searches that are ranked by BM25: terms are counted in all parts first, and then the query is asked like any other.
+# Searches that are ranked by BM25: terms are counted in all parts first, then the query runs like any other.
 #
-# Both passes go through the same parts, up to the same entry. Each may take half of the time and of the bytes, so that
-# a ranked search costs no more than another one may. The counts go with the place where the next page begins: that page
-# is ranked by the same statistics, whatever was written or removed in between, and counts nothing.
+# Both passes use the same parts, up to the same entry. Each may take half of the time and of the bytes, so that a
+# ranked search costs no more than another one. The counts are part of the cursor of the next page: that page is ranked
+# by the same statistics, whatever was written or removed in between, and does not count again.
 
 
 def execute_ranked_query(
@@ -571,14 +572,14 @@ def execute_ranked_query(
     if left_s <= 0:
         found = nothing_in_time(context, topic, query, head)
     else:
-        # Asked for again: while terms were counted the index may have made room for others.
+        # Requested again, because the index may have been evicted while terms were counted.
         index = context.feed.for_query(topic, description)
         found = yield from execute_query(context, topic, index, query, deadline, left_s, head)
     return found if counted is None else _joined(counted, found)
 
 
 def _joined(counted: Outcome, found: Outcome) -> Outcome:
-    """Merges two outcomes with all costs. Uncounted entries may rank differently, so they are missing."""
+    """Merges two outcomes with all costs. Uncounted entries could change the ranking, so they count as missed."""
     joined = replace(
         found,
         spent=found.spent or counted.spent,

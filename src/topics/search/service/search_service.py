@@ -1,6 +1,6 @@
 """Search service: queries over streams, the entries of their hits, and filtered reads, behind one object.
 
-Hit fetch: reads the entries of hits until one answer is full, with a cache of entries that were found before.
+Hit fetch: reads the entries of hits until one answer is full, with a cache of recently found entries.
 """
 
 from bisect import bisect_right
@@ -56,13 +56,14 @@ from topics.wire.record_slicing import View, data_span
 # exists: the caller checks that for each hit.
 
 BYTES_MAX: Final = 8 * 1024 * 1024
-"""Size of the cache over all streams. All entries are dropped when it is exceeded: frequent ones soon return."""
+"""Size of the cache over all streams. When it is exceeded the whole cache is cleared; frequent entries are soon cached
+again."""
 _LONGEST: Final = 4096
-"""Longer entries are copied each time."""
+"""Longer entries are not cached."""
 _STREAM_BYTES: Final = 1000
 _MET_BYTES: Final = 64
 _OVERHEAD_BYTES: Final = 200
-"""Bytes of a cached entry besides its text and its shown fields."""
+"""Bytes of a cached entry besides its text and its rendered fields."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -79,13 +80,13 @@ class StreamEntryCache:
         self.description = description
         self._met: set[int] = set()
         self.raws: dict[int, bytes] = {}
-        """By their seqs, promoted."""
+        """Texts by seq, in the current schema version."""
         self._shown: dict[int, msgspec.Raw] = {}
         self._shows: object = None
 
     def note(self, raws: dict[int, bytes]) -> bool:
-        """Entries that are not known; whether any is from now on. That is what was met before: most entries are found
-        once and never again, and to keep them would cost memory that is not in any cache."""
+        """Caches entries that were seen before, and remembers the others. Returns whether any is cached now. Most
+        entries are found once only, and caching them at once would waste memory."""
         again = {seq: raw for seq, raw in raws.items() if seq in self._met and len(raw) <= _LONGEST}
         if self._store.has_room(_MET_BYTES * (len(raws) - len(again))):
             self._met.update(raws)
@@ -94,14 +95,13 @@ class StreamEntryCache:
         return bool(again)
 
     def shown_by(self, shows: object) -> dict[int, msgspec.Raw]:
-        """The rendering of entries, which is valid while its owner is the same object."""
+        """The rendered entries, which stay valid while `shows` is the same object."""
         if self._shows is not shows:
             self._shows, self._shown = shows, {}
         return self._shown
 
     def note_shown(self, seqs: Sequence[int], fields: Sequence[Any]) -> None:
-        """Notes how those entries are shown, as JSON, that are known: to encode one by itself takes longer than with
-        others."""
+        """Caches the rendered JSON of cached entries. Encoding one entry alone costs more than encoding it with others."""
         for seq, value in zip(seqs, fields, strict=True):
             if seq in self.raws:
                 encoded = _encode(value)
@@ -125,7 +125,7 @@ class EntryCache:
         return known
 
     def has_room(self, size: int) -> bool:
-        """Takes so much room, if there is any. Otherwise all is forgotten, and who came last as well."""
+        """Reserves memory. If there is not enough, clears the whole cache and returns False."""
         self._bytes += size
         if self._bytes <= self._bytes_max:
             return True
@@ -135,25 +135,25 @@ class EntryCache:
 
 
 ANSWER_BYTES = 16 * 1024 * 1024
-"""Bytes of all entries in one answer; the entry that crosses the limit is the last."""
+"""The maximum number of bytes of all entries in one answer; the entry that exceeds it is the last."""
 TURN_BYTES = 1024 * 1024
-"""Bytes copied before other queries have their turn."""
+"""Bytes copied in one turn, before other queries get theirs."""
 
 
 class Fetched(NamedTuple):
     entries: dict[int, bytes]
-    """By their seqs, promoted; removed entries are missing."""
+    """Entries by seq, in the current schema version. Removed entries are missing."""
     reached: int
     """The number of examined seqs."""
     seen: StreamEntryCache | None = None
-    """The cached entries; None where none is cached."""
+    """The cache of the stream; None if nothing is cached."""
 
 
 def fetch_entries(
     engine: Engine, topic: Topic, cache: StreamEntryCache, seqs: Sequence[int], later: Later
 ) -> Steps[Fetched]:
-    """Gives the entries of some seqs, as many as one answer may have. Nearly all are nearby and come at once; one that
-    is not is read by itself."""
+    """Reads the entries of some seqs, as many as fit into one answer. Nearly all are in memory; others are read one by
+    one."""
     found = _Found(engine, topic, cache, seqs)
     promoter = cache.description.promoter
     while True:
@@ -171,7 +171,7 @@ def fetch_entries(
 
 
 class _Found:
-    """The entries of one fetch so far."""
+    """The entries of one fetch."""
 
     __slots__ = ("_cache", "_engine", "_promoter", "_seqs", "_topic", "any_cached", "entries", "reached", "size")
 
@@ -187,7 +187,7 @@ class _Found:
         self.reached = 0
 
     def take_nearby(self) -> bool:
-        """Takes entries up to one that is not in memory; returns whether the turn ended before."""
+        """Takes entries until one is not in memory. Returns whether the time slice ended before."""
         entries, known, size = self.entries, self._cache.raws, self.size
         end, begun, new = min(size + TURN_BYTES, ANSWER_BYTES), self.reached, dict[int, bytes]()
         promoted_to = 0 if self._promoter is None else self._promoter.current_from
@@ -206,7 +206,7 @@ class _Found:
         return size >= end
 
     def take(self, read: StreamSlice) -> None:
-        """Takes the next entry as a read found it, which may be not at all."""
+        """Takes the next entry from a read, which may not contain it."""
         if read.count:
             self.entries[self._seqs[self.reached]] = read.body[1:-1]
             self.size += len(read.body)
@@ -254,18 +254,18 @@ def nearby(
 
 
 class _RunLookup:
-    """The spans of a topic that entries are in. Hits are mostly of a few runs, so each is looked for once."""
+    """Finds the runs of a topic that contain entries. Hits are in few runs, so each run is looked up once."""
 
     def __init__(self, engine: Engine, topic: Topic) -> None:
         self._reader = engine.reader
         self._topic = topic
         self._first, self._last = (topic.earliest, topic.head) if topic.origin is None else (1, 0)
         self._known: list[_SeqSpan] = []
-        """Found ranges, by their beginning."""
+        """The runs found so far, by their first seq."""
         self._firsts: list[int] = []
 
     def find(self, seq: int) -> "_SeqSpan":
-        """The span of an entry, if that is at hand. Hits that are sorted by a field go to and fro between a few."""
+        """Returns the run of an entry, if it is in memory. Hits sorted by a field alternate between a few runs."""
         if not self._first <= seq <= self._last:
             return _NOTHING
         place = bisect_right(self._firsts, seq)
@@ -300,20 +300,20 @@ class _RunLookup:
 
 
 class _SeqSpan(NamedTuple):
-    """Entries that follow each other in one text."""
+    """Consecutive entries in one text."""
 
     first: int
     last: int
     view: View
     flags: bytes | bytearray | None
     flags_at: int = 0
-    """Where the flag of the first one is."""
+    """The offset of the first entry's flag."""
     segment: OpenSegment | None = None
-    """Where the text is read from; the view of a segment has rows alone."""
+    """The segment that has the text; the view of a segment has rows only."""
 
 
 _AROUND_BYTES = 2048
-"""Read on both sides of an entry: hits are often beside each other."""
+"""Bytes read on both sides of an entry: hits are often close to each other."""
 _NOTHING = _SeqSpan(1, 0, View(b"", memoryview(b""), 0, 0), None)
 _first_seq = attrgetter("first_seq")
 
@@ -338,7 +338,7 @@ class StreamSearch:
         max_queries_per_tenant: int = 0,
         index_files: IndexFiles | None = None,
     ) -> None:
-        """`now` is the clock that the search process has, too. Of what has a maximum, 0 is no limit."""
+        """`now` is the clock that the search process uses, too. A maximum of 0 means no limit."""
         self.index_files = index_files
         self._engine = engine
         self._searcher = searcher
@@ -350,7 +350,7 @@ class StreamSearch:
         self._max_queries = max_queries
         self._max_queries_per_tenant = max_queries_per_tenant
         self._queries: dict[str, int] = {}
-        """Queries that are being answered, by whose they are."""
+        """The number of running queries by API key."""
         self._entries = EntryCache()
         self._prefetch = IndexPrefetch(engine, self._feed, later)
         self._stats = SearchStats()
@@ -359,7 +359,7 @@ class StreamSearch:
 
     @property
     def under_way(self) -> int:
-        """How many queries are being answered."""
+        """The number of running queries."""
         return sum(self._queries.values())
 
     def stats(self) -> SearchStats:
@@ -385,8 +385,8 @@ class StreamSearch:
         stats.out_of_memory += outcome.spent == "memory"
 
     def query(self, topic: Topic, query: Query, timeout_s: float, done: OutcomeDone, tenant: str | None = None) -> None:
-        """Answers a query within its time, if only in part. Raises ThrottledError where there are too many already, in
-        all or of its tenant."""
+        """Answers a query within its time, possibly in part. Raises ThrottledError if too many queries are running, in
+        total or of its key."""
         owner = tenant or ""
         self._check_room(tenant)
         engine = self._engine
@@ -430,18 +430,18 @@ class StreamSearch:
             del self._queries[owner]
 
     def fetch(self, topic: Topic, seqs: list[int], done: Callable[[Fetched | TopicsError], None]) -> None:
-        """The entries of some seqs."""
+        """Reads the entries of some seqs."""
         cache = self._entries.of(topic, description_of(topic))
         run_steps(fetch_entries(self._engine, topic, cache, seqs, self._later), done)
 
     def read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
-        """A read that a filter restricts."""
-        # Again, because the stream's description may have changed during the wait.
+        """Runs a read with a filter."""
+        # Bound again, because the stream's description may have changed during the wait.
         bind_filter(spec.filter or "", search_config_of(topic))
         description = description_of(topic)
 
         def index() -> int:
-            # Asked anew for every step: between two of them an index may have made room for others.
+            # Requested for every step, because the index may have been evicted in between.
             return self._feed.for_query(topic, description).index
 
         skip_scan = None
@@ -453,7 +453,7 @@ class StreamSearch:
         run_steps(read.steps(), done)
 
     def read_key(self, topic: Topic, spec: ReadSpec, read: Read, done: SliceDone) -> None:
-        """A read of one routing key. `read` does it without any help."""
+        """Reads one routing key. `read` runs a read without skips."""
         if self.index_files is None:
             read(spec, done)
             return
@@ -463,13 +463,13 @@ class StreamSearch:
     def diff(
         self, topic: Topic, request: ReadRequest, text: str, done: Callable[[ReadResult | TopicsError], None]
     ) -> None:
-        """A filtered read of a topic's records (`topics.search.query.schemaless_filter`)."""
+        """Runs a filtered read of a topic's records (`topics.search.query.schemaless_filter`)."""
         diff = FilteredDiff(self._engine, self._searcher, self._later, self._stats, topic, request, text)
         run_steps(diff.steps(), done)
 
 
 def inline_search(engine: Engine) -> StreamSearch:
-    """A search service that answers on the caller's stack: for tests and tools, which have no search process."""
+    """A search service that answers in the call, for tests and tools without a search process."""
     return StreamSearch(engine, InlineSearcher(SystemClock.monotonic), at_once, SystemClock.monotonic)
 
 
@@ -478,7 +478,7 @@ def _no_index() -> int:
 
 
 def description_of(topic: Topic) -> Description:
-    """The description of a stream. Raises InvalidRequestError where it promises nothing."""
+    """Returns the description of a stream. Raises InvalidRequestError if it has no schema."""
     state = stream_of(topic)
     if state is None or state.description is None:
         raise InvalidRequestError("the stream declares no search fields")
@@ -486,7 +486,7 @@ def description_of(topic: Topic) -> Description:
 
 
 def search_config_of(topic: Topic) -> SearchConfig:
-    """The search fields of a stream. Raises InvalidRequestError where that is nothing."""
+    """Returns the search fields of a stream. Raises InvalidRequestError if it has none."""
     state = stream_of(topic)
     description = None if state is None else state.description
     config = None if description is None else description.contract.registry.search_config
