@@ -139,7 +139,8 @@ def _summary(place: int, with_histogram: bool) -> Contribute:
 
 
 def summary_parts(measure: SummaryParts) -> Callable[[object, Row], Summed | None]:
-    """The contribution of an entry that is a summary already. Its count and its sum are required, the rest may be null."""
+    """The contribution of an entry that is a summary already. Its count and its sum are required, the rest may be
+    null."""
     find_count, find_sum, find_min, find_max = (
         finder(parse_pointer(pointer, "jsonPointer"))
         for pointer in (

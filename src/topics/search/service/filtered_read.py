@@ -74,7 +74,8 @@ class _FilteredRead(Generic[T]):
         """Whether the cursor is known to belong to this topic. A loss is part of the answer only before that."""
 
     def _filter(self) -> tuple[int, str]:
-        """Returns the number of the index with the search description, and the filter. Raises SearchUnavailableError."""
+        """Returns the number of the index with the search description, and the filter. Raises
+        SearchUnavailableError."""
         raise NotImplementedError
 
     def _cut(self, seq: int, view: View, index: int) -> bytes | None:
@@ -117,7 +118,8 @@ class _FilteredRead(Generic[T]):
         return (yield from self._skip_scan.next_windows(self._cursor, self._end(), limit))
 
     def _read(self, window: SeqSpan | None) -> Steps[bool]:
-        """Reads one pack, from a window or from the cursor on, and takes its matches. Returns whether entries are left."""
+        """Reads one pack, from a window or from the cursor on, and takes its matches. Returns whether entries are
+        left."""
         requested = self._request
         if window is not None:
             self._cursor = max(self._cursor, window.first - 1)

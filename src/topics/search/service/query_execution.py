@@ -213,7 +213,8 @@ class _Progress:
         """Ends a wait that may be long."""
 
     def late(self) -> None:
-        """Called at the deadline: a query that waits for entries or for an index file continues with what is available."""
+        """Called at the deadline: a query that waits for entries or for an index file continues with what is
+        available."""
         self.spent = "time"
         if self.time_is_up is not None:
             self.time_is_up(_LATE)

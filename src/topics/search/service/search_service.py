@@ -101,7 +101,7 @@ class StreamEntryCache:
         return self._shown
 
     def note_shown(self, seqs: Sequence[int], fields: Sequence[Any]) -> None:
-        """Caches the rendered JSON of cached entries. Encoding one entry alone costs more than encoding it with others."""
+        """Caches the rendered JSON of cached entries. Encoding many at once is cheaper."""
         for seq, value in zip(seqs, fields, strict=True):
             if seq in self.raws:
                 encoded = _encode(value)
