@@ -302,7 +302,7 @@ class _Cut:
                 stop = min(stop, promoter.last_of(version) + 1 - first_entry)
                 stop = self._affordable(promoter, version, view, lo, stop)
                 if stop == lo:
-                    self._wanted = 0
+                    self._remaining = 0
                     return lo
             parts = data_parts(view, lo, stop) if version and stop - lo > 1 else ()
             promoted = promoter.chain(version).promote_all(parts) if parts else None
@@ -345,7 +345,7 @@ class _Cut:
         """Whether a single entry can be promoted within the answer's steps; without, the answer ends before it."""
         if self._affordable(promoter, version, view, index, index + 1) > index:
             return True
-        self._wanted = 0
+        self._remaining = 0
         return False
 
     def _take_some(self, view: View, indexes: Iterable[int], hi: int, first_entry: int) -> int:

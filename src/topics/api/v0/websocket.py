@@ -119,7 +119,7 @@ class PublishBatcher:
     def answer(self, requests: list[PublishRun], outcome: AppendResult | TopicsError) -> None:
         """Answers the publishes of one block. A run that cannot be answered does not keep the answers of the others."""
         now = requests[0].publisher.run_queue.seconds()
-        runs = list(_runs(requests))
+        runs = _runs(requests)
         commands = [command for run in runs for command in run.commands]
         texts, told_seqs, at = [], all([command.return_seqs for command in commands]), 0
         if isinstance(outcome, AppendResult):
@@ -150,11 +150,9 @@ def _acks(run: PublishRun, outcome: AppendResult, first_seq: int, now: float) ->
         yield ack_frame(alone, command.request_id, command.return_seqs, (now - run.started) * 1000.0)
 
 
-def _runs(requests: Sequence[PublishRun]) -> Iterator[PublishRun]:
-    at = 0
-    while at < len(requests):
-        yield requests[at]
-        at += len(requests[at].commands)
+def _runs(requests: Sequence[PublishRun]) -> Iterable[PublishRun]:
+    """Each run once, in order. The requests contain it once for each of its records."""
+    return dict.fromkeys(requests)
 
 
 PUBLISHES_MAX = 64

@@ -314,8 +314,7 @@ class MessageReader:
                 if not text.isascii():
                     text.decode()
         except UnicodeDecodeError:
-            # Messages before it count. A receiver that takes them one by one finds the invalid one. A receiver that
-            # takes them one by one finds the invalid one.
+            # Messages before it count. A receiver that takes them one by one finds the invalid one.
             return ()
         self.together = count
         return texts

@@ -335,23 +335,24 @@ class WebSocket(asyncio.Protocol):
         """Delivers received messages for a slice of time; the scheduler does the rest."""
         if self._corked or self._queued or not hasattr(self, "_receiver"):
             return
-        if self._server_state.monotonic() < self._modest_from or self._serve_slice():
+        now = self._server_state.monotonic()
+        if now < self._modest_from or self._serve_slice(now):
             self._queued = True
             self._server_state.scheduler.run(self._serve_rest(), self)
         self._throttle()
 
     def _serve_rest(self) -> Task:
-        while self._serve_slice():
+        while self._serve_slice(self._server_state.monotonic()):
             yield None
         self._queued = False
         self._throttle()
 
-    def _serve_slice(self) -> bool:
+    def _serve_slice(self, now: float) -> bool:
         """Whether anything is left. Never entered twice: a receiver may answer, and so make room, inside."""
         if self._stage is Stage.GONE:
             return False
         monotonic = self._server_state.monotonic
-        end, steps, left = monotonic() + SLICE_S, 0, False
+        end, steps, left = now + SLICE_S, 0, False
         self._corked = True
         try:
             while not left and self._step():
@@ -365,7 +366,7 @@ class WebSocket(asyncio.Protocol):
         return left
 
     def _step(self) -> bool:
-        """Reads a piece, or gives a message out, or several that came together; whether there was anything to do."""
+        """Reads a piece, or delivers a message or several that came together. Returns whether there may be more."""
         messages = self._messages
         if self._stage is Stage.CLOSING:
             if messages.skip():
@@ -388,7 +389,7 @@ class WebSocket(asyncio.Protocol):
         elif messages.is_over:
             self._stage = Stage.FINISHING
             self._call(receiver.on_closing)
-        return True
+        return messages.has_more or self._protocol.state is not State.OPEN
 
     def _give(self, message: Message) -> None:
         """Gives a message to the receiver."""

@@ -92,12 +92,12 @@ def _write(fs: FileSystem, path: str, mapped: memoryview, digest: int, step: int
 
 
 def fetch(
-    fs: FileSystem, source: str, target: str, digest: int | None, is_wanted: Callable[[], bool] = lambda: True
+    fs: FileSystem, source: str, target: str, digest: int | None, is_needed: Callable[[], bool] = lambda: True
 ) -> None:
     """Copies a file of the cold tier to the local disk, where it need not survive a crash.
 
     Raises CopyDamagedError for bytes that do not have the digest, if there is one, and leaves them to be removed;
-    CopyStoppedError as soon as it `is_wanted` no longer.
+    CopyStoppedError as soon as `is_needed` returns False.
     """
     hashed = xxh3_64()
     reader = open_ranged(fs, source)
@@ -107,7 +107,7 @@ def fetch(
             writer.truncate(0)
             at = 0
             for piece in _pieces(reader):
-                if not is_wanted():
+                if not is_needed():
                     raise CopyStoppedError
                 writer.write_at(at, piece)
                 hashed.update(piece)

@@ -164,7 +164,7 @@ class IndexFilePart:
             found = self._look_at_all(ask, walk.chunks, budget)
             if not walk.gave_up:
                 return found
-        repeats = RepeatedRows(self._index_file, ask, living.lo, living.hi) if RepeatedRows.are_wanted(ask) else None
+        repeats = RepeatedRows(self._index_file, ask, living.lo, living.hi) if RepeatedRows.are_useful(ask) else None
         return self._look_at_all(ask, choice.by_blocks, budget, repeats)
 
     def _look_at_all(

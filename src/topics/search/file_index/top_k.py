@@ -142,7 +142,8 @@ class RepeatedRows:
         self._rows: Numbers = rows[np.searchsorted(rows, lo) : np.searchsorted(rows, hi)]
 
     @staticmethod
-    def are_wanted(ask: Ask) -> bool:
+    def are_useful(ask: Ask) -> bool:
+        """Whether they can end the search early: it is sorted by score, best first, and does not count all hits."""
         key = ask.sort.keys[0]
         by_score = key.name == SCORE and not key.ascending and ask.weights is None and not ask.count_all
         return by_score and next(_word_leaves(ask.predicate), None) is not None

@@ -107,7 +107,7 @@ def test_where_a_subscription_begins() -> None:
             starts_of(bad)
 
 
-def test_what_of_the_records_is_wanted() -> None:
+def test_projection_of_a_subscription_is_bounded() -> None:
     limits = Limits()
     plain = projection_of(Subscribe(), limits)
     assert (plain.limit, plain.max_bytes, plain.nodes, plain.include_tags) == (1000, 2**20, (), False)

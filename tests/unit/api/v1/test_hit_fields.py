@@ -79,7 +79,7 @@ def test_every_entry_is_shown_as_in_the_general_way(description: str) -> None:
 
 
 @pytest.mark.parametrize("description", DESCRIPTIONS)
-def test_what_is_wanted_comes_in_the_order_in_which_it_is(description: str) -> None:
+def test_requested_fields_keep_their_order(description: str) -> None:
     config = DESCRIPTIONS[description]
     names = tuple(reversed(config.fields))
     for requested in (names, names[:1], ()):

@@ -135,7 +135,7 @@ def test_dropping_forgets_everything_of_an_object() -> None:
     assert copies.held_bytes == 0
 
 
-def test_a_new_process_keeps_what_is_wanted_and_small() -> None:
+def test_a_new_process_keeps_needed_small_files() -> None:
     disk = FakeDisk()
     copies = copies_on(disk)
     for name in (DATA, OTHER, INDEX, INDEX.replace("1.idx", "7.idx")):
