@@ -10,8 +10,8 @@ end.
     n+m+16      8  magic "TPCMPEND"
 
 All numbers are little endian. A section is the bytes of one array; the directory has its name, the type of its elements
-as numpy writes it, where it is, how long, and the XXH3-64 of its bytes. The directory is checked when an index file is
-opened, a section on its first use, so the cost of a large index file depends on the sections used.
+as numpy writes it, where it is, how long, and the XXH3-64 of its bytes. The directory is verified when an index file is
+opened, a section at its first use, so the cost of a large index file depends on the sections used.
 
 Names of the sections, for a field `f`, for the routing keys (`key` in the place of `field/f`), for a rollup `r`
 with an interval of `i` ms, and for a measure `m` of it:
@@ -66,17 +66,17 @@ _TAIL = Struct("<QQ8s")
 TAIL_BYTES: Final = _TAIL.size
 _ALIGNED: Final = 64
 _WORD_PARTS: Final = frozenset(("texts", "ends", "places", "stops"))
-"""Sections of the words of a field, and of where they occur; its other sections are a column."""
+"""Sections of the inverted index of a text field. Its other sections are a column."""
 _KINDS: Final = frozenset(("<i8", "<f8", "|i1", "|u1", "<u2", "<u4", "<u8", "|b1"))
 
 
 def bytes_of(array: NDArray[Any]) -> memoryview:
-    """The bytes of an array that is in one piece."""
+    """The bytes of a contiguous array."""
     return array.data.cast("B") if array.size else memoryview(b"")
 
 
 class IndexFileDamagedError(ValueError):
-    """The bytes of an index file are not those that were written."""
+    """An index file is damaged."""
 
 
 class Section(msgspec.Struct, array_like=True, frozen=True):
@@ -107,11 +107,11 @@ _decode = msgspec.msgpack.Decoder(_Found).decode
 
 
 Write = Callable[[bytes | memoryview], object]
-"""Puts bytes behind those that it was given before."""
+"""Appends bytes."""
 
 
 class SectionWriter:
-    """Writes a file one section at a time, so that no more than one of them is in memory."""
+    """Writes a file section by section, so at most one section is in memory."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -132,7 +132,7 @@ class SectionWriter:
         self._put(data)
 
     def finish(self, head: msgspec.Struct) -> int:
-        """Adds the directory; the bytes of the file."""
+        """Writes the directory. Returns the size of the file."""
         directory = _encode(_Directory(msgspec.Raw(_encode(head)), self._sections))
         self._put(directory)
         self._put(_TAIL.pack(len(directory), xxh3_64_intdigest(directory), END))
@@ -140,8 +140,11 @@ class SectionWriter:
 
 
 class MappedFile(NamedTuple):
-    """A mapped file whose parts are read before the mapping of them is touched: a page that the disk cannot read, or
-    that a file which was cut no longer has, would end the process, while a read fails."""
+    """A mapped file.
+
+    Each part is read before its mapping is accessed: an unreadable or truncated page would kill the process with
+    SIGBUS, but only fails a read.
+    """
 
     view: memoryview
     read: Callable[[int, int], bytes]
@@ -152,7 +155,7 @@ _READ_BYTES: Final = 1 << 20
 
 
 class SectionFile:
-    """A file that is opened. `data` is all of it."""
+    """An open index file. `data` is its whole content."""
 
     def __init__(self, data: memoryview | bytes | MappedFile) -> None:
         self._read = data.read if isinstance(data, MappedFile) else None
@@ -174,7 +177,10 @@ class SectionFile:
             raise IndexFileDamagedError(f"its directory cannot be read: {error}") from error
         self._view = view
         self.seal: int = checksum
-        """The checksum of the directory, and so of every section: no two files have the same."""
+        """The checksum of the directory.
+
+        It identifies the file, because the directory has the checksums of all sections.
+        """
         self.head = bytes(found.head)
         self._sections = {section.name: section for section in found.sections}
         self._arrays: dict[str, NDArray[Any]] = {}
@@ -186,8 +192,11 @@ class SectionFile:
         return name in self._sections
 
     def sizes(self) -> dict[str, int]:
-        """The bytes of the sections by what they belong to: `field/f/words` and `field/f/column` of a field and of the
-        keys (`key/...`), `rollup/r`, `sums/r`. The bytes beside them, such as the directory, belong to none."""
+        """The bytes of the sections by owner.
+
+        Owners are `field/f/words` and `field/f/column` of a field and of the keys (`key/...`), `rollup/r` and `sums/r`.
+        Other bytes, such as the directory, are not counted.
+        """
         found: dict[str, int] = {}
         for section in self._sections.values():
             owner, _, part = section.name.rpartition("/")
@@ -205,7 +214,7 @@ class SectionFile:
         return self._sections.keys()
 
     def array(self, name: str) -> NDArray[Any]:
-        """A section, checked when it is first asked for."""
+        """Returns a section, verified at its first use."""
         known = self._arrays.get(name)
         if known is None:
             section = self._sections.get(name)
@@ -218,7 +227,7 @@ class SectionFile:
         return known
 
     def _digest(self, view: memoryview, begin: int, size: int) -> int:
-        """The checksum of a part, which is read for it and not only looked at in the mapping."""
+        """Returns the checksum of a part, computed from a read and not from the mapping."""
         if self._read is None:
             return xxh3_64_intdigest(view[begin : begin + size])
         digest, end = xxh3_64(), min(begin + size, len(view))
@@ -236,20 +245,24 @@ class SectionFile:
         return self.array(name) if name in self._sections else None
 
     def check(self) -> None:
-        """Looks at every byte that counts. Raises CompanionDamagedError."""
+        """Verifies every section. Raises IndexFileDamagedError."""
         for name in self._sections:
             self.array(name)
 
 
 # A dictionary in a file: texts in the order of their bytes, which is the order of their characters, too.
 #
-# So the code of a text is its rank, texts with a common beginning are a range of codes, and both are found by halving.
+# So the code of a text is its rank, texts with a common prefix are a range of codes, and both are found by binary
+# search.
 
 _PARTS_KEPT: Final = 8
 _FOUND_KEPT: Final = 16
-"""Texts whose places are remembered: a query asks for one several times, and the next one for the same."""
+"""The number of cached text positions.
+
+A query looks up a text several times, and later queries look up the same ones.
+"""
 _LONGEST: Final = 128
-"""Longer texts are looked for each time."""
+"""Longer texts are not cached."""
 
 
 def encode_text(text: str) -> bytes:
@@ -287,11 +300,11 @@ class MappedTexts(Sequence[str]):
         return self._bytes
 
     def place(self, text: str) -> int:
-        """How many texts come before this one."""
+        """Returns the number of texts that sort before this one."""
         return self._find(encode_text(text))[0]
 
     def _find(self, requested: bytes) -> tuple[int, bool]:
-        """How many texts come before this one, and whether it is one of them."""
+        """Returns the number of texts that sort before this one, and whether the dictionary contains it."""
         return (
             self._found.get(requested, lambda: self._halve(requested))
             if len(requested) <= _LONGEST
@@ -307,7 +320,7 @@ class MappedTexts(Sequence[str]):
         return place if is_there else None
 
     def span(self, prefix: str) -> tuple[int, int]:
-        """The codes of the texts that begin so: from the first one up to the second."""
+        """Returns the range of the codes of the texts with this prefix; the end is exclusive."""
         begin = encode_text(prefix)
         if not begin:
             return 0, len(self)
@@ -341,11 +354,15 @@ class MappedTexts(Sequence[str]):
         return mask
 
     def _having_part(self, part: str) -> Mask:
-        """For each code, whether its text has this one in it. It is asked block by block, so the last few are kept."""
+        """Returns for each code whether its text contains this one.
+
+        Called for each block, so the last few results are cached.
+        """
         known = self._having.get(part)
         if known is None:
             requested = encode_text(part)
-            # Looked for ahead of itself, because what is found across two texts may hide what is in the second.
+            # The search also restarts inside a match, because a match across two texts may overlap one inside the
+            # second.
             begins = [found.start() for found in re.finditer(b"(?=%b)" % re.escape(requested), bytes_of(self.raw))]
             places = np.array(begins, np.int64)
             owners = np.searchsorted(self.ends, places, "right")
@@ -379,7 +396,7 @@ class _BytesOf(Sequence[bytes]):
 
 
 def pack_strings(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[Any]]:
-    """Sorted texts as their bytes and ends."""
+    """Returns the bytes and the ends of sorted texts."""
     joined = "".join(texts)
     # ASCII text has as many bytes as characters, so it is packed without looking at each text.
     return _packed(joined.encode(), texts) if joined.isascii() else pack_texts(map(encode_text, texts))
@@ -396,16 +413,16 @@ def _packed(raw: bytes, texts: Sequence[Sized]) -> tuple[NDArray[np.uint8], NDAr
 
 
 def narrow(values: NDArray[Any]) -> NDArray[Any]:
-    """Numbers from 0 on, in as few bytes as they fit into."""
+    """Returns unsigned numbers in the smallest type that holds them."""
     return values.astype(narrowest(int(values.max(initial=0))), copy=False)
 
 
 def narrowest(most: int) -> type[np.unsignedinteger[Any]]:
-    """The numbers in which everything up to this one fits."""
+    """Returns the smallest unsigned type that holds this number."""
     return np.uint8 if most < 1 << 8 else np.uint16 if most < 1 << 16 else np.uint32 if most < 1 << 32 else np.uint64
 
 
-# One column of an index file: its arrays, as they are in a file or on their way into one.
+# One column of an index file: its arrays, read from a file or about to be written.
 
 Array = NDArray[Any]
 
@@ -413,7 +430,7 @@ KIND_TYPES: Final = {"integer": np.int64, "date": np.int64, "float": np.float64,
 
 
 _REPEATS_KEPT: Final = 8
-"""Words of a column whose repeats are remembered."""
+"""The number of words of a column whose repeated rows are cached."""
 _MOST_REPEATS: Final = 1 << 16
 """Positions of words with more occurrences take too much memory to be cached."""
 
@@ -423,7 +440,7 @@ class FieldHead(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     values: int
-    """How many there are, in all rows."""
+    """The number of values in all rows."""
     nulls: int
     """Rows without a value."""
     distinct: int
@@ -433,7 +450,7 @@ class FieldHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredColumn:
-    """The values of one field of all rows of an index file."""
+    """The column of one field over all rows of an index file."""
 
     def __init__(
         self,
@@ -476,38 +493,41 @@ class StoredColumn:
         return self._stops
 
     def places_of(self, begin: int, end: int) -> Array:
-        """Where the codes from the first up to the second stand among the values."""
+        """Returns the positions of a range of codes among the values."""
         first = int(self.stops[begin - 1]) if begin else 0
         return self.places[first : int(self.stops[end - 1]) if end else 0]
 
     def rows_at(self, places: Array) -> Array:
-        """The row of each place."""
+        """Returns the row of each position."""
         return places if self.starts is None else np.searchsorted(self.starts, places, "right") - 1
 
     def rows_between(self, places: Array, lo: int, hi: int) -> Numbers:
-        """The same where all rows are from one up to another, and quicker: only where these begin is looked at."""
+        """Like `rows_at`, for positions within a range of rows.
+
+        Faster, because only the starts of these rows are read.
+        """
         if self.starts is None:
             return places.astype(np.int64)
         return np.asarray(np.searchsorted(self.starts[lo:hi], places, "right") + (lo - 1), np.int64)
 
     def value_range(self, lo: int, hi: int) -> tuple[int, int]:
-        """Where the values of some rows begin and end."""
+        """Returns the starts and ends of the values of a range of rows."""
         return (lo, hi) if self.starts is None else (int(self.starts[lo]), int(self.starts[hi]))
 
     def value_bounds(self, rows: Numbers) -> tuple[Array, Array]:
-        """Where the values of each of some rows begin and end."""
+        """Returns the starts and ends of the values of each given row."""
         return (rows, rows + 1) if self.starts is None else (self.starts[rows], self.starts[rows + 1])
 
     @cached_property
     def has_several(self) -> bool:
-        """Whether a row of words has several texts, each of which ends with a gap."""
+        """Whether a row of a text column may have several texts. Each text ends with a gap."""
         gap = self.texts.code(GAP)
         posted = 0 if gap is None else len(self.places_of(gap, gap + 1))
-        # Gaps are in no posting list.
+        # Posting lists omit gaps.
         return len(self.values) - len(self.places) + posted > int(np.count_nonzero(self.counts()))
 
     def repeats(self, begin: int, end: int) -> Repeats:
-        """The rows in which texts with the codes from the first up to the second stand more than once."""
+        """Returns the rows in which texts of a range of codes occur more than once."""
         found = self._repeats.get((begin, end))
         if found is None:
             found = repeats_in(np.sort(self.rows_at(self.places_of(begin, end))))
@@ -518,12 +538,12 @@ class StoredColumn:
         return found
 
     def counts(self) -> Array:
-        """How many values each row has."""
+        """Returns the number of values of each row."""
         return np.ones(self.rows, np.int64) if self.starts is None else np.diff(self.starts.astype(np.int64))
 
 
 def is_same(one: StoredColumn, other: StoredColumn) -> bool:
-    """Whether two columns of texts have the same."""
+    """Returns whether two columns have the same texts."""
     if one.kind != other.kind or not (one.is_text and other.is_text):
         return False
     pairs = [
@@ -539,7 +559,7 @@ def is_same(one: StoredColumn, other: StoredColumn) -> bool:
 
 
 def code_places(codes: Array, count: int, without: int | None = None) -> tuple[Array, Array]:
-    """For each code where it stands, and where those of each code end. One code may be left out."""
+    """Returns the positions of each code, and the end of each code's positions. One code may be left out."""
     order = np.argsort(codes, kind="stable")
     counts = np.bincount(codes, minlength=count).astype(np.int64)
     if without is not None:
@@ -555,12 +575,12 @@ class Blocks(msgspec.Struct, frozen=True):
     lows: Array
     highs: Array
     counts: Array
-    """Rows with a value. Where there is none the least and greatest mean nothing."""
+    """The number of rows with a value. If it is 0, the minimum and maximum are undefined."""
     rows: Array
 
 
 def block_bounds(rows: int, block_rows: int) -> Numbers:
-    """Where blocks begin, and behind the last one."""
+    """Returns the first row of each block, and the end of the last one."""
     return np.append(np.arange(0, rows, block_rows, dtype=np.int64), rows)
 
 
@@ -608,8 +628,10 @@ def write_column(writer: SectionWriter, prefix: str, column: StoredColumn, block
 
 
 def value_order(column: StoredColumn) -> Array | None:
-    """The rows in the order of their values, those without one last; None where a row has several, and where that is
-    their own order or that of the places of texts."""
+    """Returns the rows sorted by value, rows without a value last.
+
+    None if a row has several values, or if the rows or the positions of texts are in this order already.
+    """
     counts = column.counts()
     if column.is_text or not column.rows or int(counts.max()) > 1:
         return None
@@ -623,7 +645,7 @@ def value_order(column: StoredColumn) -> Array | None:
 
 
 def _narrowed(values: Array) -> Array:
-    """Numbers near to each other as small ones, which are sorted by counting."""
+    """Returns numbers of a small range as small integers, which numpy sorts by counting."""
     if values.dtype.kind != "i" or not len(values):
         return values
     low, high = int(values.min()), int(values.max())
@@ -657,18 +679,17 @@ def read_blocks(file: SectionFile, prefix: str, rows: int, block_rows: int) -> B
     )
 
 
-# Index plans: digests of everything that decides the contents of a column.
+# Index plans: digests of all inputs that determine the contents of a column.
 #
-# Two columns with the same digest were extracted alike, so an index file that was made for another description of its
-# stream still serves those queries whose fields have not changed. All digests together are a plan, and the digest of
-# the plan is its generation: index files of another one are made anew, and serve as long as they can until that is
-# done.
+# Two columns with the same digest were extracted alike, so an index file built for an earlier description of its stream
+# still serves queries whose fields have not changed. All digests together are a plan, and the digest of the plan is its
+# generation. Index files of another generation are rebuilt, and serve such queries until then.
 
 EXTRACTION: Final = 1
-"""The version of the functions that extract, tokenise and normalise. A change of their result needs a new number."""
+"""The version of the functions that extract, tokenise and normalise. Increment it when their results change."""
 
 _READ_AS: Final = {"bool": "bool in any case"}
-"""Kinds whose values are read in another way than when `EXTRACTION` was counted up last."""
+"""Kinds whose extraction changed since `EXTRACTION` was last incremented."""
 
 ROLLUPS: Final = 2
 """The version of the stored form of rollups. Rollups of another version are not read, and are rebuilt with their index
@@ -688,7 +709,7 @@ class IndexPlan(msgspec.Struct, frozen=True):
     fields: dict[str, str]
     rollups: dict[str, str]
     sums: dict[str, str]
-    """Of entries that are summaries, by `rollup/measure`."""
+    """The digests of entries that are summaries, by `rollup/measure`."""
 
     @property
     def generation(self) -> str:
@@ -713,7 +734,7 @@ def plan_of(registry: Registry) -> IndexPlan:
 
 
 def _promotion(registry: Registry) -> str:
-    """Entries of the current version are as they were written, whatever it is called."""
+    """Entries of the current version are used as written, so its name does not matter."""
     if registry.current_version <= 1:
         return ""
     return _digest([(version.boundary, version.lens, version.schema) for version in registry.versions])
@@ -731,7 +752,7 @@ def _rollup_fields(rollup: Rollup, config: SearchConfig, digests: dict[str, str]
 
 
 def fields_of_rollup(rollup: Rollup, config: SearchConfig) -> set[str]:
-    """The fields that are looked at when a rollup is added up."""
+    """The fields that a rollup reads."""
     needed = {rollup.timestamp_field, *rollup.dimensions}
     includes = [rollup.include]
     for measure in rollup.measures.values():
@@ -746,7 +767,7 @@ def fields_of_rollup(rollup: Rollup, config: SearchConfig) -> set[str]:
 
 
 class IndexNeeds(msgspec.Struct, frozen=True):
-    """The columns that a query needs, each with the digest that it must have."""
+    """The columns that a query needs, each with its required digest."""
 
     fields: dict[str, str] = {}
     sums: dict[str, str] = {}
@@ -764,6 +785,6 @@ def needs_of_search(plan: IndexPlan, predicate: Predicate, sorted_by: tuple[str,
 def needs_of_aggregation(plan: IndexPlan, ask: Aggregation) -> IndexNeeds:
     fields = fields_of_rollup(ask.rollup, ask.config) | set(fields_of(ask.predicate))
     parts = [name for name, measure in ask.rollup.measures.items() if isinstance(measure, SummaryParts)]
-    # Summaries that no rollup declares are in no index file.
+    # Index files omit summaries that no rollup declares.
     sums = {f"{ask.name}/{name}": plan.sums.get(f"{ask.name}/{name}", "nowhere") for name in parts}
     return IndexNeeds({name: plan.fields[name] for name in sorted(fields)}, sums)

@@ -11,13 +11,13 @@ the pipeline removes the rest. Everything can be rebuilt from the segments, so a
 An index file whose segments are all in the cold tier is there as well, under the same name below `families/` of the
 cold folder or object store; manifests stay. It is copied and read back before the manifest lists it, and its file in
 the data folder is retired. Listing a store is slow and costs money, so a name is added to the retired files of the
-manifest before anything is written under it. In a cold folder each attempt writes a separate file,
-`<name>.<run>-<attempt>.tmp`, and renames it; leftovers are found as in the data folder.
+manifest before the file is written. In a cold folder each attempt writes a separate file, `<name>.<run>-<attempt>.tmp`,
+and renames it; leftovers are found as in the data folder.
 
 Copies of index files between the data folder and the cold tier, verified by a digest of all their bytes.
 
-An index file may be larger than the memory that a task has, so none is ever held: one that goes to an object store is
-sent out of its mapping, and one that comes from there is fetched a piece at a time.
+An index file may exceed a task's memory, so none is loaded whole: uploads are sent from the mapping, downloads arrive
+in pieces.
 """
 
 import contextlib
@@ -42,11 +42,11 @@ PIECE_BYTES = 8 << 20
 
 
 class CopyDamagedError(ValueError):
-    """A copy is not what was copied."""
+    """A copy differs from its source."""
 
 
 class CopyStoppedError(Exception):
-    """Nobody wants the copy any more."""
+    """The copy was cancelled."""
 
 
 def send(fs: FileSystem, source: str, target: str, attempt: str) -> int:
@@ -58,13 +58,13 @@ def send(fs: FileSystem, source: str, target: str, attempt: str) -> int:
     mapped = map_file(fs, source)
     digest = _digest(mapped[at : at + PIECE_BYTES] for at in range(0, len(mapped), PIECE_BYTES))
     if fs.exists(target) and digest_of(fs, target) == digest:
-        # Another attempt has written it, and somebody may read it already: it is not touched. But that attempt may have
-        # been killed before it was synced; what is in a store is.
+        # Another attempt has written it, and a reader may use it already, so it is not written again. That attempt may
+        # have been killed before fsync; objects in a store are durable.
         if not is_object_store(target):
             _sync(fs, target)
         return digest
     if is_object_store(target):
-        # In one piece, because a store would have to join them.
+        # In one piece, because a multipart object would have to be joined.
         _write(fs, target, mapped, digest, len(mapped))
         return digest
     try:
@@ -156,7 +156,7 @@ _FORMAT = 1
 
 
 class IndexFileEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One index file. It knows of all entries from `first` to `last`."""
+    """One index file. It covers all entries from `first` to `last`."""
 
     name: str
     generation: str
@@ -166,26 +166,26 @@ class IndexFileEntry(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     level: int
     segments: int
-    """How many it was made of."""
+    """The number of index files merged into it."""
     last_ts: int
-    """When the last of its entries was appended."""
+    """The time at which the last of its entries was appended."""
     made_ms: int
     gone: int | None = None
-    """How many entries of its range were gone already when it was made; None in files of earlier versions."""
+    """The number of entries of its range removed before it was built; None in files of earlier versions."""
     spoiled_ms: int | None = None
-    """Since when it is known to hold entries that are gone."""
+    """The time since which it is known to contain removed entries."""
     cold: bool = False
     """Whether it is in the cold tier."""
     digest: int | None = None
-    """XXH3-64 of all its bytes, if it is."""
+    """XXH3-64 of all its bytes, if it is in the cold tier."""
     seal: int | None = None
     """The checksum of its directory, which binds the entry to its bytes; None in entries of earlier releases."""
     sizes: dict[str, int] = {}
-    """Bytes by what they belong to, see `SectionFile.sizes`; empty in entries of earlier releases."""
+    """Bytes by owner, see `SectionFile.sizes`; empty in entries of earlier releases."""
 
 
 class Retired(msgspec.Struct, frozen=True):
-    """A file that no longer counts; readers that opened it may finish."""
+    """A retired file. Readers that opened it may finish."""
 
     name: str
     since_ms: int
@@ -200,18 +200,21 @@ class IndexManifest(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     topic: str
     number: int = 0
-    """Counts the manifests of this stream."""
+    """The version of the manifest, incremented at each write."""
     generations: int = 1
-    """Counts its plans: how often what is to be indexed has changed."""
+    """The number of the plan, incremented when the indexed fields change."""
     generation: str
-    """That of the plan that holds now. Files of others serve as far as they fit until these are complete."""
+    """The generation of the current plan.
+
+    Files of other generations serve matching queries until its files are complete.
+    """
     plans: dict[str, IndexPlan]
-    """By their generations: those of all files, and the one that holds now."""
+    """Plans by generation: the current one and those of all files."""
     files: tuple[IndexFileEntry, ...] = ()
-    """By generation apart from each other, in the order of their seqs."""
+    """Sorted by seq. Files of one generation do not overlap."""
     retired: tuple[Retired, ...] = ()
     uploads: int = 0
-    """How many files were moved to the cold tier so far."""
+    """The number of files moved to the cold tier so far."""
     updated_ms: int = 0
 
     def of(self, generation: str) -> list[IndexFileEntry]:
@@ -221,7 +224,7 @@ class IndexManifest(msgspec.Struct, frozen=True, kw_only=True):
         return union([(file.first, file.last) for file in self.of(generation)])
 
     def named(self, cold: bool = False) -> set[str]:
-        """The names that something may be under, in the data folder or in the cold tier."""
+        """All names that may exist in the data folder or in the cold tier."""
         counted = {file.name for file in self.files if file.cold == cold}
         return counted | {file.name for file in self.retired if file.cold == cold}
 
@@ -248,7 +251,7 @@ class IndexStore:
         return f"{self.folder(topic_id, cold)}/{name}"
 
     def size(self, topic_id: int) -> int | None:
-        """The bytes of the manifest; None where there is none."""
+        """Returns the bytes of the manifest; None if it does not exist."""
         try:
             file = self._fs.open(self.path(topic_id, _MANIFEST))
         except OSError:
@@ -265,7 +268,7 @@ class IndexStore:
         return [int(name, 16) for name in self._names(root or "") if len(name) == 16]
 
     def load(self, topic_id: int) -> IndexManifest | None:
-        """The manifest that counts; None where there is none that can be read."""
+        """Returns the current manifest; None if it is missing or unreadable."""
         path = self.path(topic_id, _MANIFEST)
         data = read_whole(self._fs, path)
         if data is None:
@@ -282,12 +285,12 @@ class IndexStore:
         return manifest
 
     def save(self, manifest: IndexManifest) -> None:
-        """Makes a manifest the one that counts. The files it names must be on disk."""
+        """Publishes a manifest atomically. The files it names must be durable."""
         self._fs.make_dirs(self.folder(manifest.topic_id))
         replace_file(self._fs, self.path(manifest.topic_id, _MANIFEST), add_checksum(_encode(manifest)))
 
     def write(self, topic_id: int, name: str) -> "IndexFileSink":
-        """A file to be, whose bytes are put one behind the other."""
+        """A new file that is written sequentially."""
         self._fs.make_dirs(self.folder(topic_id))
         return IndexFileSink(self._fs, self.folder(topic_id), name)
 
@@ -295,8 +298,11 @@ class IndexStore:
         return map_file(self._fs, self.path(topic_id, name, cold))
 
     def map_near(self, topic_id: int, file: IndexFileEntry, attempt: str) -> memoryview:
-        """The same; what is in an object store is fetched to the disk for as long as it is mapped, and not into memory.
-        A crash leaves it under a name that no manifest has."""
+        """Like `map`.
+
+        A file in an object store is fetched to the disk while it is mapped, not into memory. A crash leaves the copy
+        under a name that is in no manifest.
+        """
         path = self.path(topic_id, file.name, file.cold)
         if not is_object_store(path):
             return self.map(topic_id, file.name, file.cold)
@@ -308,7 +314,7 @@ class IndexStore:
             self.remove_files(topic_id, (name,))
 
     def relocate(self, topic_id: int, name: str, attempt: str) -> int:
-        """Copies an index file into the cold tier, complete and synced; its digest. That in the data folder stays."""
+        """Copies an index file into the cold tier and syncs it. Returns its digest. The local file stays."""
         self._fs.make_dirs(self.folder(topic_id, cold=True))
         target = self.path(topic_id, name, cold=True)
         digest = send(self._fs, self.path(topic_id, name), target, f"{target}.{attempt}{_BEING_COPIED}")
@@ -322,7 +328,7 @@ class IndexStore:
         named = manifest.named() if manifest is not None else set()
         stray = [name for name in self.files(topic_id) if name not in named and not _is_of(name, but_of)]
         self.remove_files(topic_id, stray)
-        # A cold folder that is away costs nobody a round.
+        # An unreachable cold folder must not fail a run.
         with contextlib.suppress(OSError):
             self.remove_files(
                 topic_id, [name for name in self._copies(topic_id) if not _is_of(name, but_of)], cold=True
@@ -330,7 +336,7 @@ class IndexStore:
         return len(stray)
 
     def _copies(self, topic_id: int) -> list[str]:
-        """Files that attempts write, or have left, in a stream's folder in the cold tier."""
+        """Returns the temporary files of running and killed attempts in a stream's cold folder."""
         if self._cold_root is None or is_object_store(self._cold_root):
             return []
         return [name for name in self._names(self.folder(topic_id, cold=True)) if name.endswith(_BEING_COPIED)]
@@ -355,11 +361,13 @@ class IndexStore:
                 continue
 
     def remove_cold(self, topic_id: int, names: Iterable[str]) -> None:
-        """Removes files from the cold tier for good, and the folder with the last of them. Their manifest forgets them
-        next, and then nobody would look for what came back after a crash."""
+        """Removes files from the cold tier and syncs the removal, and the folder with the last file.
+
+        The manifest drops their names next, so a file that reappeared after a crash would never be found.
+        """
         folder = self.folder(topic_id, cold=True)
         self.remove_files(topic_id, names, cold=True)
-        # A store has no folders, and each of these questions would be asked of it.
+        # A store has no folders, and each of these checks would be a request.
         if is_object_store(folder):
             return
         with contextlib.suppress(FileNotFoundError):
@@ -370,7 +378,7 @@ class IndexStore:
                 self._fs.sync_dir(folder.rpartition("/")[0])
 
     def remove_topic(self, topic_id: int) -> None:
-        """Removes everything of a stream, the manifest first: without it nothing counts."""
+        """Removes all files of a stream, the manifest first, because files without a manifest are ignored."""
         folder = self.folder(topic_id)
         self.remove_files(topic_id, (_MANIFEST,))
         self._fs.sync_dir(folder)
@@ -386,7 +394,7 @@ class IndexStore:
 
 
 class IndexFileSink:
-    """A file that is being written under its final name. It means nothing until a manifest names it."""
+    """A file that is written under its final name. It is ignored until a manifest names it."""
 
     def __init__(self, fs: FileSystem, folder: str, name: str) -> None:
         self._fs = fs
@@ -406,11 +414,11 @@ class IndexFileSink:
 
     @property
     def seal(self) -> int:
-        """The seal of the file, once all of it was put: its tail is put as one piece."""
+        """Returns the seal of the complete file. The tail must be the last write."""
         return seal_of(self._tail)
 
     def finish(self) -> None:
-        """Makes the file survive a crash."""
+        """Syncs the file."""
         self._file.sync()
         self._fs.sync_dir(self._folder)
 
@@ -423,18 +431,18 @@ def index_file_name(first: int, last: int, generation: str, run: str, attempt: s
 
 
 def parse_index_file_name(name: str) -> tuple[int, int, str] | None:
-    """The first and last seq in the name of an index file, and the beginning of its generation."""
+    """Returns the first and last seq in the name of an index file, and the prefix of its generation."""
     found = _NAME.fullmatch(name)
     return None if found is None else (int(found[1]), int(found[2]), found[3])
 
 
 def _is_of(name: str, run: str | None) -> bool:
-    """Whether a task of a run writes a file, or has fetched it for a while."""
+    """Returns whether a task of this run writes the file or has fetched it."""
     return run is not None and f"{run}-" in name
 
 
 def check_named(index_file: IndexFile, epoch: int, file: IndexFileEntry) -> None:
-    """Raises IndexFileDamagedError for a file that is not the one an entry of a manifest names."""
+    """Raises IndexFileDamagedError if the file does not match its manifest entry."""
     head = index_file.head
     found = (head.epoch, head.first, head.last, head.rows)
     if found != (epoch, file.first, file.last, file.rows) or file.seal not in (None, index_file.seal):
@@ -442,11 +450,11 @@ def check_named(index_file: IndexFile, epoch: int, file: IndexFileEntry) -> None
 
 
 def left_uncovered(first: int, last: int, covered: Ranges) -> Ranges:
-    """The parts of a range that nothing covers."""
+    """Returns the uncovered parts of a range."""
     return difference([(first, last)], covered)
 
 
-# Looks at index files. A damaged file is not a loss: searches pass it over, and the pipeline makes it again.
+# Verification of index files. A damaged file loses no data: searches skip it, and the pipeline rebuilds it.
 
 _AGAIN = "searches pass it over; `topics pipeline rebuild` makes it again"
 
@@ -482,7 +490,7 @@ def _problem(fs: FileSystem, store: IndexStore, manifest: IndexManifest, file: I
     path = store.path(manifest.topic_id, file.name, file.cold)
     try:
         if is_object_store(path):
-            # A piece at a time: it may be larger than the memory.
+            # In pieces: the file may be larger than the memory.
             return None if digest_of(fs, path) == file.digest else "it is not what was put there"
         index_file = IndexFile(store.map(manifest.topic_id, file.name, file.cold))
         index_file.check()

@@ -1,9 +1,9 @@
 """Merge (compaction) of consecutive index files into one, without reading any entry again, and the build of an index
 file from a memory index.
 
-Columns are put one behind the other. Dictionaries become one by a merge of sorted texts, and places by counting, so
-nothing is sorted and no more than one column is in memory. Entries deleted meanwhile can be left out: then its texts
-are gone as well.
+Columns are concatenated. Dictionaries are merged in sorted order and positions are computed by counting, so nothing is
+sorted and at most one column is in memory. Deleted entries can be left out; texts that only they had are then left out
+as well.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +48,7 @@ from topics.search.query.plan import Entry
 
 
 def merge(index_files: Sequence[IndexFile], write: Write, removed: Sequence[SeqRange] = ()) -> IndexFileHead:
-    """Writes one index file for all entries of some of one generation, in order, but for those that were removed."""
+    """Writes one index file for the entries of several of one generation, in order and without removed entries."""
     first, last = index_files[0].head, index_files[-1].head
     sources = [_Source(index_file, removed) for index_file in index_files]
     rows = sum(source.rows for source in sources)
@@ -61,7 +61,7 @@ def merge(index_files: Sequence[IndexFile], write: Write, removed: Sequence[SeqR
         column = _join([source.column(index_file.column(name)) for source, index_file in _pairs(sources, index_files)])
         fields[name] = write_column(writer, f"field/{name}", column, first.block_rows)
         if key_head is None and all(is_same(index_file.column(name), index_file.key) for index_file in index_files):
-            # As ids are: what was merged for the field is what would be merged for the keys.
+            # An id field has the values of the keys, so its merged column is used for the keys, too.
             key_head = write_column(writer, KEY, column, first.block_rows)
     if key_head is None:
         key = _join([source.column(index_file.key) for source, index_file in _pairs(sources, index_files)])
@@ -84,7 +84,7 @@ def _pairs(sources: Sequence["_Source"], index_files: Sequence[IndexFile]) -> It
 
 
 class _Source:
-    """An index file and which of its rows are kept."""
+    """An index file and the rows of it that are kept."""
 
     def __init__(self, index_file: IndexFile, removed: Sequence[SeqRange]) -> None:
         self.index_file = index_file
@@ -93,7 +93,7 @@ class _Source:
             lo, hi = index_file.row_range(first, last)
             keep[lo:hi] = False
         self.keep: Mask | None = None if bool(keep.all()) else keep
-        """None where that is all of them."""
+        """None if all rows are kept."""
         self.rows = int(np.count_nonzero(keep))
 
     def numbers(self) -> Array:
@@ -104,14 +104,14 @@ class _Source:
         return stored if self.keep is None else _kept(stored, self.keep)
 
     def states(self, name: str) -> tuple[Array, Array]:
-        """The rows that are summaries already: their bytes and ends."""
+        """Returns the bytes and ends of the rows that are summaries."""
         rollup, _, measure = name.partition("/")
         raw, ends = self.index_file.summaries.texts(rollup, measure)
         return (raw, ends) if self.keep is None else texts_at(raw, ends, np.flatnonzero(self.keep))
 
 
 def _kept(stored: StoredColumn, keep: Mask) -> StoredColumn:
-    """A column without some rows, and without the texts that only they had."""
+    """Returns a column without the removed rows, and without texts that only they had."""
     counts = stored.counts()
     values = stored.values[np.repeat(keep, counts)]
     left = counts[keep]
@@ -146,14 +146,14 @@ def _join(columns: Sequence[StoredColumn]) -> StoredColumn:
     if not columns[0].is_text:
         return StoredColumn(kind, rows, np.concatenate([c.values for c in columns]), starts, present)
     texts, codes_of = join_texts([column.texts for column in columns])
-    # Narrow from the beginning: there may be hundreds of millions of words.
+    # In the narrow type from the start: there may be hundreds of millions of words.
     small = [codes.astype(narrowest(len(texts))) for codes in codes_of]
     values = narrow(np.concatenate([codes[column.values] for codes, column in zip(small, columns, strict=True)]))
     return StoredColumn(kind, rows, values, starts, present, texts, *_join_places(columns, codes_of, len(texts)))
 
 
 def _join_places(columns: Sequence[StoredColumn], codes_of: Sequence[Array], size: int) -> tuple[Array, Array]:
-    """The places of each code in all columns. The sections of one column stand before those of the next."""
+    """Returns the positions of each code in all columns, those of earlier columns first."""
     counts_of: list[Numbers] = [np.diff(np.append(0, column.stops.astype(np.int64))) for column in columns]
     totals = np.zeros(size, np.int64)
     for codes, counts in zip(codes_of, counts_of, strict=True):
@@ -173,7 +173,7 @@ def _join_places(columns: Sequence[StoredColumn], codes_of: Sequence[Array], siz
 
 
 def _merge_rollups(writer: SectionWriter, index_files: Sequence[IndexFile], rows: int) -> dict[str, str]:
-    """Adds what all of them have added up alike; the rollups of it."""
+    """Merges the rollups that all files have in the same form. Returns these rollups."""
     merged: dict[str, str] = {}
     for name, digest in index_files[0].head.plan.rollups.items():
         if any(index_file.head.plan.rollups.get(name) != digest for index_file in index_files):
@@ -201,7 +201,7 @@ def _levels(index_file: IndexFile, name: str) -> list[tuple[int, str]]:
     return found
 
 
-# Making an index file out of the columns of an index that was filled with the entries of a range.
+# Build of an index file from a memory index that was filled with the entries of a range.
 
 
 def build(
@@ -213,8 +213,10 @@ def build(
     write: Write,
     block_rows: int = BLOCK_ROWS,
 ) -> IndexFileHead:
-    """Writes the index file of the entries from `first` to `last`, which come in the order of their numbers; those that
-    are missing are not live."""
+    """Writes the index file of the entries from `first` to `last`, given in the order of their seqs.
+
+    Missing entries are not live.
+    """
     index = unasked_index(registry)
     for entries in batches:
         index.add(entries)
@@ -222,7 +224,7 @@ def build(
 
 
 def unasked_index(registry: Registry) -> MemoryIndex:
-    """An index that is filled to be written down."""
+    """A memory index that is filled to be written to a file."""
     index = MemoryIndex(registry.search_config, registry.current_version)
     for column in index.columns.values():
         if isinstance(column, WordColumn):
@@ -239,7 +241,7 @@ def freeze(
     write: Write,
     block_rows: int = BLOCK_ROWS,
 ) -> IndexFileHead:
-    """Writes the index file of all that an index has."""
+    """Writes the index file of all entries of an index."""
     plan, numbers = plan_of(registry), index.numbers
     rows = len(numbers)
     writer = SectionWriter(write)

@@ -1,7 +1,7 @@
 """Query over one index file, as one part of a plan, and the result cache of such queries.
 
-It is asked block by block, in the order in which hits are wanted, and stops as soon as no block can have a better one.
-A clause that names few rows is judged on those rows alone. Each of these judges by the same code as the memory index.
+It is searched block by block in sort order, and the search stops when no block can have a better hit. A selective
+clause is evaluated on its rows only. Predicates are evaluated by the same code as for the memory index.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,23 +26,24 @@ from topics.search.query.sort import Place, Sort
 
 # Result cache: results of searches in index files.
 #
-# An index file never changes, so what a search finds in it follows from the search and from the rows that it is asked
-# of. Unindexed and removed entries are excluded: the caller scans unindexed entries each time, and does not use this
-# cache for a file with removed rows. So nothing here is ever out of date, however much is appended meanwhile.
+# An index file never changes, so the result of a search depends only on the query and the range of rows. Unindexed and
+# removed entries are excluded: the caller scans unindexed entries each time, and does not use this cache for a file
+# with removed rows. So a cached result never becomes stale.
 
 BYTES_MAX: Final = 10_000_000
-"""Size of the cache. All entries are dropped when it is exceeded: frequent searches soon return. When it is more all is
-forgotten: what is asked again and again is soon back."""
+"""Size of the cache. All entries are dropped when it is exceeded: frequent searches are soon cached again."""
 _HIT_BYTES: Final = 200
 _KEY_BYTES: Final = 4000
-"""The length of a search in the key: callers bring none that is longer."""
+"""The maximum length of a query in the cache key. Callers reject longer ones."""
 
 Key = tuple[Predicate, Sort, int, Place | None, Place | None, bool, int, int]
 
 
 def key_of(ask: Ask, lo: int, hi: int) -> Key | None:
-    """All that the hits among the rows of an index file from `lo` up to `hi` follow from; None for a search whose ranks
-    are by what all parts have."""
+    """Returns the cache key of a search over the rows from `lo` to before `hi`.
+
+    None for a search that ranks by the statistics of all parts.
+    """
     if ask.weights is not None:
         return None
     return ask.predicate, ask.sort, ask.size, ask.after, ask.until, ask.count_all, lo, hi
@@ -54,25 +55,25 @@ def _size_of(key: Key, found: Found) -> int:
     if sort.fields:
         places += [hit.place for hit in found.hits]
     texts = sum([len(value) for place in places for value in place if type(value) is str])
-    # A character may take four bytes.
+    # UTF-8 needs up to four bytes a character.
     return _KEY_BYTES + _HIT_BYTES * len(found.hits) + 4 * texts
 
 
 class ResultCache:
-    """Results by index file, for as long as the file is open."""
+    """Results by index file, kept while the file is open."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._found: WeakKeyDictionary[IndexFile, dict[Key, Found]] = WeakKeyDictionary()
         self._bytes = 0
-        """With what was of index files that were closed since."""
+        """Includes the results of files that were closed since."""
 
     def get(self, index_file: IndexFile, key: Key) -> Found | None:
         known = self._found.get(index_file)
         return None if known is None else known.get(key)
 
     def put(self, index_file: IndexFile, key: Key, found: Found) -> None:
-        """Nobody changes what was found from here on."""
+        """Results must not be changed from here on."""
         size = _size_of(key, found)
         if self._bytes + size > self._bytes_max:
             self._found.clear()
@@ -88,7 +89,7 @@ _NONE_REMOVED: Final = np.zeros((0, 2), np.int64)
 
 
 class LiveRows:
-    """Which rows of an index file are in the span that is asked for and were not removed since."""
+    """The rows of an index file that are in the queried range and not removed."""
 
     def __init__(self, index_file: IndexFile, span: Span, removed: Sequence[SeqRange]) -> None:
         self._index_file = index_file
@@ -107,16 +108,16 @@ class LiveRows:
 
     @property
     def has_dead(self) -> bool:
-        """Whether rows between the first and the last one may not be alive."""
+        """Whether rows between the first and the last one may be removed."""
         return len(self._firsts) > 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether every row is alive."""
+        """Whether no row of the file is excluded."""
         return self.lo == 0 and self.hi == self._index_file.head.rows and not len(self.dead_rows())
 
     def dead_rows(self) -> Numbers:
-        """Rows between the first and the last one that are not alive."""
+        """The removed rows between the first and the last one."""
         ranges = [
             self._index_file.row_range(first, last) for first, last in zip(self._firsts, self._lasts, strict=True)
         ]
@@ -133,7 +134,7 @@ class IndexFilePart:
         removed: Sequence[SeqRange] = (),
         result_cache: ResultCache | None = None,
     ) -> None:
-        """`plan` is that of the stream as it is described now. Earlier results are looked up in `result_cache`."""
+        """`plan` is the stream's current plan. Earlier results are looked up in `result_cache`."""
         self._index_file = index_file
         self._plan = plan
         self._result_cache = result_cache
@@ -177,7 +178,7 @@ class IndexFilePart:
                 for rows in repeats.chunks(ranking):
                     self._look(ask, rows, found, budget)
                     ranking.cut(found.hits)
-                # The blocks are looked at with all their rows.
+                # Blocks are evaluated with all their rows.
                 ranking.leave_repeats()
                 found.looked_at = 0
             for rows in chunks(ranking):
@@ -188,7 +189,7 @@ class IndexFilePart:
         return found
 
     def _look(self, ask: Ask, rows: Rows, found: Found, budget: Budget, without: RepeatedRows | None = None) -> None:
-        """Raises `Late`, and then nothing of these rows is among what was found."""
+        """Raises `Late`; the result then contains none of these rows."""
         evaluator = MaskEvaluator(rows, rows.count, budget)
         matching = np.flatnonzero(evaluator.mask(ask.predicate))
         if without is not None:
@@ -205,7 +206,7 @@ class IndexFilePart:
             found.hits += first_hits(ask, rows, rows.count, Matches(matching, rows.numbers_at, scores))
 
     def _blocks(self) -> range:
-        """The blocks with rows of the span."""
+        """Returns the blocks with rows of the range."""
         size, living = self._index_file.head.block_rows, self._living
         return range(living.lo // size, -(-living.hi // size)) if living.lo < living.hi else range(0)
 

@@ -44,21 +44,21 @@ from topics.search.query.field_values import (
 
 # Merged dictionaries of several index files.
 #
-# Dictionaries are sorted, so they are merged: some thousand texts of each at a time, whatever their number, and those
-# together. Of what is only put one behind the other, or left out, no text is looked at.
+# Dictionaries are sorted, so they are merged some thousand texts at a time. Dictionaries that do not overlap are
+# concatenated without reading their texts.
 
 TextArray = NDArray[Any]
 _AT_A_TIME: Final = 1 << 15
 
 
 class _Source:
-    """A dictionary, and how far it is merged."""
+    """A dictionary and its merge position."""
 
     def __init__(self, texts: MappedTexts, at_a_time: int) -> None:
         self._texts = texts
         self._at_a_time = at_a_time
         self._ahead: list[bytes] = []
-        """The next texts, as far as they were looked at."""
+        """The texts that were read and not merged yet."""
         self._place = 0
         self._read = 0
         self.codes: TextArray = np.zeros(len(texts), np.int64)
@@ -83,7 +83,7 @@ class _Source:
         return self._ahead[self._place : end]
 
     def take(self, texts: Sequence[bytes], codes: dict[bytes, int]) -> None:
-        """Notes the codes of its next texts."""
+        """Stores the new codes of its next texts."""
         done = self._read - len(self._ahead) + self._place
         self.codes[done : done + len(texts)] = np.fromiter(map(codes.__getitem__, texts), np.int64, len(texts))
         self._place += len(texts)
@@ -100,14 +100,14 @@ def _texts_of(texts: MappedTexts, first: int, end: int) -> list[bytes]:
 
 
 def join_texts(dictionaries: Sequence[MappedTexts], at_a_time: int = _AT_A_TIME) -> tuple[MappedTexts, list[TextArray]]:
-    """One dictionary, and for each old one the new codes of its texts."""
+    """Merges dictionaries. Returns the result, and for each old dictionary the new codes of its texts."""
     sources = [_Source(texts, at_a_time) for texts in dictionaries]
     raw, lengths, count = bytearray(), [np.zeros(0, np.int64)], 0
     while left := [source for source in sources if source.is_left]:
         # Unread rows sort after the smallest of the last rows read.
         bound = min(source.last for source in left)
         runs = [source.next_until(bound) for source in left]
-        # The runs are in order, which is what this sort is quick with.
+        # The runs are sorted, which this sort exploits.
         distinct = list(dict.fromkeys(sorted(text for run in runs for text in run)))
         codes = dict(zip(distinct, range(count, count + len(distinct)), strict=True))
         for source, run in zip(left, runs, strict=True):
@@ -120,7 +120,7 @@ def join_texts(dictionaries: Sequence[MappedTexts], at_a_time: int = _AT_A_TIME)
 
 
 def texts_at(raw: TextArray, ends: TextArray, places: TextArray) -> tuple[TextArray, TextArray]:
-    """Some of many texts that stand one behind the other: their bytes and ends."""
+    """Returns the bytes and ends of a range of concatenated texts."""
     lengths = np.diff(ends.astype(np.int64), prepend=0)
     chosen = lengths[places]
     begins = ends[places].astype(np.int64) - chosen
@@ -128,7 +128,7 @@ def texts_at(raw: TextArray, ends: TextArray, places: TextArray) -> tuple[TextAr
 
 
 def texts_behind(parts: Sequence[tuple[TextArray, TextArray]]) -> tuple[TextArray, TextArray]:
-    """Texts of several, one behind the other: their bytes and ends."""
+    """Returns the bytes and ends of the concatenated texts of several dictionaries."""
     behind = np.cumsum([0, *(len(raw) for raw, _ in parts)]).tolist()
     ends = [ends.astype(np.int64) + before for (_, ends), before in zip(parts, behind, strict=False)]
     return np.concatenate([raw for raw, _ in parts]), narrow(np.concatenate(ends))
@@ -177,7 +177,7 @@ class StoredSummaries:
         return [_decode_summary(text) for text in _texts_at(bytes_of(states), ends, rows)]
 
     def texts(self, rollup: str, measure: str) -> tuple[Array, Array]:
-        """All of them, and where each ends."""
+        """Returns the bytes of all summaries, and their ends."""
         prefix = f"sums/{rollup}/{measure}"
         return self._file.array(f"{prefix}/states"), self._file.array(f"{prefix}/ends")
 
@@ -192,16 +192,16 @@ def pack_summary(state: Summed | None) -> bytes:
 
 
 def pack_states(states: Iterable[State]) -> tuple[Array, Array]:
-    """States as their bytes and ends. Raises NotStorableError."""
+    """Returns the bytes and ends of encoded states. Raises NotStorableError."""
     try:
         return pack_texts([_encode(pack_state(state)) for state in states])
     except ValueError as error:
-        # An integer with more digits than Python writes.
+        # The integer exceeds Python's limit of digits.
         raise NotStorableError from error
 
 
 class StoredStates(Sequence[State]):
-    """States that were stored; each is read when it is asked for."""
+    """Stored states, decoded on demand."""
 
     def __init__(self, raw: Array, ends: Array) -> None:
         self._raw = bytes_of(raw)
@@ -225,7 +225,7 @@ class StoredStates(Sequence[State]):
 
 
 def _texts_at(raw: memoryview, ends: Array, places: Numbers) -> list[memoryview]:
-    """The texts at some places, of many that stand one behind the other."""
+    """Returns the texts at some indexes of concatenated texts."""
     until = ends[places]
     since = np.where(places > 0, ends[places - 1], 0)
     return [raw[begin:end] for begin, end in zip(since.tolist(), until.tolist(), strict=True)]
@@ -243,11 +243,11 @@ class IndexFileHead(msgspec.Struct, frozen=True, kw_only=True):
     generation: str
     first: int
     last: int
-    """It knows of every entry from `first` to `last` that was live when it was made."""
+    """It covers every entry from `first` to `last` that was live when it was built."""
     rows: int
     block_rows: int
     level: int = 0
-    """How often index files were merged to make it."""
+    """The number of merges that produced it."""
     plan: IndexPlan
     fields: dict[str, FieldHead]
     key: FieldHead
@@ -260,7 +260,7 @@ class IndexFile:
     """The arrays of an index file. They are memory-mapped, so that only accessed parts take memory."""
 
     def __init__(self, data: memoryview | bytes | MappedFile) -> None:
-        """Raises CompanionDamagedError."""
+        """Raises IndexFileDamagedError."""
         self.file = SectionFile(data)
         self.seal = self.file.seal
         self.size = len(data.view if isinstance(data, MappedFile) else data)
@@ -275,7 +275,7 @@ class IndexFile:
 
     @cached_property
     def numbers(self) -> Array | None:
-        """The seqs of the rows; None where they have no holes."""
+        """The seqs of the rows; None if they have no gaps."""
         return self.file.array_if_any("numbers")
 
     def numbers_of(self, lo: int, hi: int) -> Numbers:
@@ -292,7 +292,7 @@ class IndexFile:
         return self.head.first
 
     def row_range(self, first: int, last: int) -> tuple[int, int]:
-        """The rows of the seqs from `first` to `last`, and behind them."""
+        """Returns the first row and the end of the rows of the seqs from `first` to `last`."""
         if self.numbers is None:
             begin = first - self.first_number
             return min(max(begin, 0), self.head.rows), min(max(last + 1 - self.first_number, 0), self.head.rows)
@@ -300,7 +300,7 @@ class IndexFile:
         return int(lo), int(hi)
 
     def count_between(self, first: int, last: int) -> int:
-        """How many entries it has of a range."""
+        """Returns the number of entries of a range."""
         lo, hi = self.row_range(first, last)
         return max(hi - lo, 0)
 
@@ -316,7 +316,7 @@ class IndexFile:
         return read_column(self.file, KEY, "keyword", self.head.rows)
 
     def blocks(self, name: str) -> Blocks | None:
-        """The least and greatest values of the blocks of a field; None for one of words."""
+        """Returns the block minimums and maximums of a field; None for a text field."""
         if self.head.fields[name].kind == "text":
             return None
         known = self._blocks.get(name)
@@ -326,16 +326,16 @@ class IndexFile:
         return known
 
     def order(self, name: str) -> Array | None:
-        """The rows in the order of the values of a field; None if the file has no such order."""
+        """Returns the rows sorted by a field; None if the file does not store this order."""
         return self.file.array_if_any(f"field/{name}/order")
 
     def check(self) -> None:
-        """Verifies every byte. Raises CompanionDamagedError."""
+        """Verifies every section. Raises IndexFileDamagedError."""
         self.file.check()
 
 
 class Picked(msgspec.Struct, frozen=True):
-    """Which rows of an index file: all between two, or those of a list."""
+    """A selection of rows: a range or a list."""
 
     lo: int
     hi: int
@@ -347,7 +347,7 @@ class Picked(msgspec.Struct, frozen=True):
 
 
 class Rows(Mapping[str, Column]):
-    """Some rows of an index file: their numbers, and their columns by name. All between two, or those of a list."""
+    """Selected rows of an index file (a range or a list): their seqs, and their columns by name."""
 
     def __init__(self, index_file: IndexFile, lo: int, hi: int, picked: Numbers | None = None) -> None:
         self._index_file = index_file
@@ -365,8 +365,8 @@ class Rows(Mapping[str, Column]):
     def __getitem__(self, name: str) -> Column:
         made = self._made.get(name)
         if made is None:
-            # Not with these rows themselves: arrays in a circle would stay until the garbage collector comes by, which
-            # counts objects and not bytes.
+            # Without a reference to these rows: arrays in a reference cycle stay until the garbage collector runs,
+            # which counts objects and not bytes.
             view = Picked(self.lo, self.hi, self.picked)
             made = self._made[name] = _view_of(self._index_file.column(name), view)
         return made
@@ -382,15 +382,15 @@ class Rows(Mapping[str, Column]):
         return self._index_file.numbers_at(self.picked)
 
     def numbers_at(self, places: Numbers) -> Numbers:
-        """The numbers of some of the rows."""
+        """Returns the seqs of some of the rows."""
         return self._index_file.numbers_at(self.rows_at(places))
 
     def rows_at(self, places: Numbers) -> Numbers:
-        """Which rows of the index file some of the rows are."""
+        """Returns the row numbers in the index file of some of the rows."""
         return places + self.lo if self.picked is None else self.picked[places]
 
     def known(self, rollup: str, measure: str, count: int) -> Mask:
-        """Which rows are summaries already."""
+        """Returns which rows are summaries."""
         return self._index_file.summaries.known(rollup, measure, self.lo, self.hi, self.picked)
 
     def at(self, rollup: str, measure: str, rows: Numbers) -> Sequence[Any]:
@@ -406,7 +406,7 @@ class SpreadSnapshot(Snapshot):
     def __init__(self, values: Array, starts: Array, count: int) -> None:
         super().__init__(values, None, count)
         self._starts = starts
-        """Where the values of each row begin; and the end."""
+        """The start of each row's values, and the end of the last."""
 
     @property
     def is_single(self) -> bool:
@@ -453,12 +453,12 @@ class SpreadSnapshot(Snapshot):
         return values, has, np.zeros(self.count, np.bool_)
 
     def lengths(self, gap: int | None) -> Numbers:
-        """How many values each row has besides gaps."""
+        """Returns the number of values of each row, without gaps."""
         counts = np.diff(self._starts)
         is_gap = self.values == gap
         filled = counts > 0
         if np.count_nonzero(is_gap) == np.count_nonzero(filled):
-            # A row with a text has a gap, so each has one.
+            # Every row has a gap because it has a text.
             return counts - filled
         before = np.append(0, np.cumsum(is_gap))
         gaps: Numbers = np.diff(before[self._starts])
@@ -509,7 +509,7 @@ class ViewColumn(Column):
 
 
 class ViewTexts(ViewColumn, TextColumn):
-    """Texts are codes of a few bytes in the file; counting needs wider ones."""
+    """Codes are narrow in the file; counting needs wider ones."""
 
     def __init__(self, stored: StoredColumn, view: Picked) -> None:
         super().__init__(stored, view)
@@ -521,7 +521,7 @@ class ViewTexts(ViewColumn, TextColumn):
 
 class ViewWords(ViewTexts, WordsColumn):
     def _typed(self, values: Array) -> Array:
-        # There are many, and they are only compared.
+        # Not copied: there are many, and they are only compared.
         return values
 
     @property
@@ -533,7 +533,7 @@ class ViewWords(ViewTexts, WordsColumn):
             return np.flatnonzero(self.snapshot(self.view.count).values == code)
         begin, end = self.stored.value_range(self.view.lo, self.view.hi)
         places = self.stored.places_of(code, code + 1)
-        # By halving, because numpy would first turn all of them into numbers of the type of these two.
+        # By binary search, because numpy would first convert the whole array to the type of the bounds.
         return places[bisect_left(places, begin) : bisect_left(places, end)].astype(np.int64) - begin
 
     def repeats(self, code: int, count: int) -> Repeats:
@@ -555,7 +555,7 @@ class ViewWords(ViewTexts, WordsColumn):
 
     def lengths(self, count: int) -> Array:
         words = self.snapshot(count)
-        # Where each row has one value it is the gap behind an empty text.
+        # If each row has one value, this value is the gap behind an empty text.
         gap = self.dictionary.code(GAP)
         return words.lengths(gap) if isinstance(words, SpreadSnapshot) else np.zeros(count, np.int64)
 

@@ -1,5 +1,4 @@
-"""Rollups: aggregates that are computed when an index file is built, by all their dimensions and by none, at each
-interval.
+"""Rollups: aggregates computed when an index file is built, grouped by all dimensions and by none, for each interval.
 
 A query by some of the dimensions merges the groups of all dimensions; longer intervals are merged from shorter ones.
 """
@@ -39,16 +38,16 @@ from topics.search.query.aggregate_arrays import (
 from topics.search.query.field_values import Mask, Numbers
 from topics.search.query.predicates import All, Equals, Everything, Predicate
 
-# Rollups in an index file: groups as arrays, which are taken as they are. `files` reports what the sections are.
+# Rollups in an index file: groups as arrays, used without conversion. `file_format` describes the sections.
 
 Sections = list[tuple[str, Array]]
 
 
 def pack_groups(groups: Groups) -> Sections:
-    """The sections of groups that are in order. Raises NotStorableError."""
+    """Returns the sections of sorted groups. Raises NotStorableError."""
     sections: Sections = [("starts", groups.starts)]
     for place, (codes, names) in enumerate(groups.dimensions):
-        # Names in order have null at their end, if at all.
+        # In sorted names null is last.
         raw, ends = pack_strings([name for name in names if name is not None])
         sections += [(f"by/{place}/codes", narrow(codes)), (f"by/{place}/texts", raw), (f"by/{place}/ends", ends)]
     for place, measured in enumerate(groups.measures):
@@ -91,14 +90,14 @@ class StoredRollup:
         return self._count("of", "counts", "states")
 
     def _count(self, what: str, *names: str) -> int:
-        """How many there are of something, each of which has one of some sections."""
+        """Returns the number of items that have one of the given sections."""
         count = 0
         while any(f"{self._prefix}/{what}/{count}/{name}" in self._file for name in names):
             count += 1
         return count
 
     def between(self, first_ms: int, end_ms: int) -> tuple[int, int]:
-        """The groups whose buckets begin from `first_ms` on and before `end_ms`."""
+        """Returns the groups whose buckets start at `first_ms` or later, and before `end_ms`."""
         lo, hi = np.searchsorted(self.starts, (first_ms, end_ms))
         return int(lo), int(hi)
 
@@ -106,7 +105,7 @@ class StoredRollup:
         return self.at(np.arange(len(self.starts)), range(self._measures))
 
     def at(self, places: Numbers, measures: Sequence[int], fixed: Sequence[tuple[int, str]] = ()) -> Groups:
-        """The groups at some places, as far as their dimensions are those that are fixed, with some measures."""
+        """Returns the groups at some indexes whose dimensions have the fixed values, with the given measures."""
         for place, name in fixed:
             code = self._texts(place).code(name)
             places = places[self._array(f"by/{place}/codes")[places] == (-1 if code is None else code)]
@@ -120,7 +119,7 @@ class StoredRollup:
         return MappedTexts(self._array(f"by/{place}/texts"), self._array(f"by/{place}/ends"))
 
     def _dimension(self, place: int, places: Numbers) -> Dimension:
-        """That of some groups, with the names that they have."""
+        """Returns a dimension of some groups, with the names that they use."""
         texts, codes = self._texts(place), self._array(f"by/{place}/codes")[places]
         numbers, present = compacted(codes, len(texts) + 1)
         return Dimension(numbers, [texts[code] if code < len(texts) else None for code in present.tolist()])
@@ -145,19 +144,19 @@ class StoredRollup:
 
 
 FAR_MS: Final = 1 << 62
-"""Times beyond are invalid; an index file that has any gets no rollups."""
+"""Later times are invalid. An index file with such a time gets no rollups."""
 _FEW_GROUPS: Final = 1024
 _SAVING: Final = 2
-"""Sums are only worth their room where there are so many rows to a group."""
+"""Rollups are stored only with at least this many rows a group; otherwise they would not save enough."""
 
 Level = str
-"""`all` dimensions of a rollup, or `none` of them."""
+"""Groups by `all` dimensions of a rollup, or by `none`."""
 Rolled = dict[tuple[int, Level], Groups]
-"""By the length of the interval and the level; those that are not worth it are missing."""
+"""Groups by interval and level. Those that would save too little are missing."""
 
 
 def whole(config: SearchConfig, version: int, name: str, length: int, level: Level) -> Aggregation:
-    """The aggregation that adds up everything there is."""
+    """Returns the aggregation over all measures and dimensions of a rollup."""
     rollup = config.rollups[name]
     return Aggregation(
         config=config, version=version, name=name, from_ms=-FAR_MS, to_ms=FAR_MS, interval="",
@@ -187,7 +186,7 @@ def build_rollup(index: MemoryIndex, config: SearchConfig, version: int, name: s
 
 
 def _derived(rolled: Mapping[tuple[int, Level], Groups], length: int, dimensions: Sequence[str]) -> Groups | None:
-    """Groups out of the fewest that they can be made of, which are fewer than there are rows."""
+    """Computes groups from the smallest shorter or finer groups that can produce them; None if there are none."""
     finer = [
         groups
         for (shorter, level), groups in rolled.items()
@@ -201,7 +200,7 @@ def levels_of(rollup: Rollup) -> tuple[Level, ...]:
 
 
 def write_rollups(writer: SectionWriter, name: str, rolled: Rolled) -> bool:
-    """Adds what was added up, all or nothing; whether it did."""
+    """Stores the groups of a rollup, all or none. Returns whether they were stored."""
     try:
         packed = {level: pack_groups(groups) for level, groups in rolled.items()}
     except NotStorableError:
@@ -218,24 +217,24 @@ def read_rollup(file: SectionFile, name: str, interval: int, level: Level) -> St
 
 
 def merge_groups(sources: Sequence[StoredRollup], interval: int, most: int) -> Groups | None:
-    """The groups of several index files as those of one; None where there are too many to save anything."""
+    """Merges the groups of several index files. Returns None if there are too many to save work."""
     merged = regroup([source.all() for source in sources], interval, range(sources[0].dimensions))
     return merged if len(merged) <= most else None
 
 
 def most_groups(rows: int) -> int:
-    """Beyond so many groups, to add them up ahead saves nothing."""
+    """With more groups than this, a rollup saves nothing."""
     return max(_FEW_GROUPS, rows // _SAVING)
 
 
-# Aggregations over an index file: out of what was added up ahead where that is exact, and out of its columns elsewhere.
+# Aggregations over an index file: from stored rollups where they are exact, and from columns otherwise.
 #
-# A bucket that the asked range cuts, and a bucket with an entry that was removed since, is added up anew; all the
-# others are taken as they are. Where too much was removed, or a query restricts more than dimensions, everything is
-# added up.
+# A bucket that the queried range cuts, and a bucket with a removed entry, is computed from columns; all others are used
+# as stored. If too many entries were removed, or the query restricts more than dimensions, everything is computed from
+# columns.
 
 Step = Callable[[], Groups | None]
-"""Gives some of the sums; None when there are too many groups."""
+"""Yields partial aggregates; None if there are too many groups."""
 _DEAD_SHARE: Final = 4
 _NEVER: Final = (1 << 63) - 1
 
@@ -250,7 +249,7 @@ class Alive(Protocol):
 
 
 class Totals:
-    """One aggregation over one index file."""
+    """An aggregation over one index file."""
 
     def __init__(self, index_file: IndexFile, living: Alive, plan: IndexPlan, ask: Aggregation) -> None:
         self._index_file = index_file
@@ -258,7 +257,7 @@ class Totals:
         self._ask = ask
         self._plan = plan
         self.rolled = False
-        """Whether anything that was added up ahead is made use of."""
+        """Whether stored rollups are used."""
 
     def steps(self, blocks: range) -> list[Step]:
         if not self._overlaps():
@@ -274,15 +273,15 @@ class Totals:
         ]
 
     def _overlaps(self) -> bool:
-        """Whether any entry may be within the requested time, by the head of the index file."""
+        """Returns whether an entry may be in the requested time range, by the head of the index file."""
         ask = self._ask
         times = self._index_file.head.fields.get(ask.rollup.timestamp_field)
         if times is None or not isinstance(times.low, int) or not isinstance(times.high, int):
-            # Without a value in any row there is no least one either.
+            # If no row has a value, the minimum is undefined.
             return times is None or bool(times.values)
         return times.low < ask.to_ms and times.high >= ask.from_ms
 
-    # Out of what was added up ahead
+    # From stored rollups
 
     def _rolled(self) -> StoredRollup | None:
         ask, head = self._ask, self._index_file.head
@@ -299,7 +298,7 @@ class Totals:
         return read_rollup(self._index_file.file, ask.name, ask.interval_ms, level)
 
     def _fixed(self) -> dict[str, str] | None:
-        """The values that a query wants of dimensions; None where it wants anything else."""
+        """Returns the values to which a query restricts dimensions; None if it restricts anything else."""
         found: dict[str, str] = {}
         return found if self._fix(self._ask.predicate, found) else None
 
@@ -316,7 +315,7 @@ class Totals:
         return found.setdefault(predicate.field, str(predicate.value)) == predicate.value
 
     def _dirty(self) -> Numbers:
-        """The buckets that cannot be taken as they are, ascending."""
+        """Returns the buckets that cannot be used as stored, ascending."""
         ask, living = self._ask, self._living
         interval = ask.interval_ms
         cut = [edge // interval * interval for edge in (ask.from_ms, ask.to_ms) if edge % interval]
@@ -341,10 +340,10 @@ class Totals:
         groups = found if grouped == list(range(rolled.dimensions)) else regroup([found], interval, grouped)
         return groups if len(groups) <= predicates.MAX_GROUPS else None
 
-    # Out of the columns
+    # From columns
 
     def _timed(self, among: range, dirty: Numbers | None) -> list[int]:
-        """The blocks with entries of the asked time, and of the buckets that are added up anew."""
+        """Returns the blocks with entries of the requested time range and of the buckets to recompute."""
         ask = self._ask
         blocks = self._index_file.blocks(ask.rollup.timestamp_field)
         assert blocks is not None

@@ -4,17 +4,17 @@
 
 ## Repeated words
 
-Scores count how often words stand in an entry, and posting lists have every place of a word. A search that is sorted by
-score looks at the rows in which a word stands more than once, best first, and then at all others, which have the score
-of one match a word. The rows of a word that is asked for again are remembered.
+Scores depend on how often words occur in an entry, and posting lists have every position of a word. A search sorted by
+score visits the rows in which a word occurs more than once, best first, and then all others, whose score is that of one
+match a word. The repeated rows of a word are cached.
 
 ## Sorted scan
 
-The rows of an index file in the order of a field's values, for searches that are sorted by it.
+Visits the rows of an index file in the order of a field's values, for searches sorted by this field.
 
-An index file has for each field with one value a row its rows in the order of these values. A search that is sorted by
-such a field, and by others only where its values are equal, looks at the first rows of that order and stops behind the
-last that can be among its hits. Where matches turn out to be rare it gives up, and all blocks are looked at.
+An index file stores, for each field with one value a row, its rows sorted by this value. A search whose first sort key
+is such a field reads this order from the start and stops behind the last row that can be a hit. If matches are rare it
+gives up, and all blocks are searched.
 """
 
 from bisect import bisect_left, bisect_right
@@ -40,7 +40,7 @@ _ROUNDING: Final = 1.0 + 1e-9
 
 
 class TopK:
-    """The best hits so far of one search."""
+    """The best hits of one search so far."""
 
     def __init__(self, index_file: IndexFile, ask: Ask) -> None:
         self._index_file = index_file
@@ -50,14 +50,15 @@ class TopK:
         self._most: float | None = None
 
     def is_hopeless(self) -> bool:
-        """Whether nothing in the index file can be among the best hits, because other parts have better ones. Decided
-        by the file's head, without reading a section.
+        """Returns whether no row of the index file can be among the best hits, because other parts have better ones.
+
+        Decided by the file's head, without reading a section.
         """
         if self._last is None:
             return False
         best = [self._best_of_all(key) for key in self._ask.sort.keys]
         if self._ask.after is not None:
-            # Hits come behind the page before, so that their first value is that of its last one at best.
+            # Hits follow the previous page, so their first sort value is at best that of its last hit.
             best[0] = self._ask.sort.keys[0].later(best[0], self._ask.after[0])
         return self.is_behind(best)
 
@@ -67,7 +68,7 @@ class TopK:
         return self._ask.sort.order_by(self._best)
 
     def cut(self, hits: list[Hit]) -> None:
-        """Leaves the best hits."""
+        """Drops all but the best hits."""
         size, until = self._ask.size, self._ask.until
         self._ask.sort.arrange(hits)
         del hits[size:]
@@ -75,17 +76,17 @@ class TopK:
         self._last = hits[-1].place if is_better else until
 
     def is_done(self, block: int) -> bool:
-        """Whether nothing in a block can be among the best."""
+        """Returns whether no row of a block can be among the best hits."""
         if self._last is None or self._ask.count_all:
             return False
         return self._ask.sort.is_surely_behind(self._best[block], self._last)
 
     def is_behind(self, best: list[Any]) -> bool:
-        """Whether nothing is among the best whose values of the first keys are at best these."""
+        """Returns whether no hit with at best these values of the first sort keys can be among the best hits."""
         return self._last is not None and self._ask.sort.is_surely_behind(best, self._last)
 
     def _best_of_all(self, key: Key) -> Any:
-        """The first value in the order of a key that any hit can have."""
+        """Returns the best value of a sort key that any hit can have."""
         head = self._index_file.head
         if key.name == SCORE:
             return self._best_score(key)
@@ -104,12 +105,14 @@ class TopK:
         return self._most
 
     def leave_repeats(self) -> None:
-        """From now on no row is asked about in which a word of the search stands more than once."""
+        """Notes that all rows with repeated words were visited."""
         self._most = most_score(self._ask.predicate)
 
     def _best_values(self, key: Key, blocks: Numbers) -> list[Any]:
-        """For each block the first value in the order of a key that a hit of it can have. Null is greater than every
-        value."""
+        """Returns for each block the best value of a sort key that its hits can have.
+
+        Null is greater than every value.
+        """
         index_file = self._index_file
         if key.name == SCORE:
             return [self._best_score(key)] * len(blocks)
@@ -160,7 +163,7 @@ class RepeatedRows:
             at, step = at + step, min(2 * step, _MOST_REPEATED)
 
     def have(self, rows: Numbers) -> Mask:
-        """Which of some rows are among them."""
+        """Returns which of some rows are in the selection."""
         if not len(self._rows):
             return np.zeros(len(rows), np.bool_)
         at = np.searchsorted(self._rows, rows)
@@ -168,7 +171,7 @@ class RepeatedRows:
         return np.asarray(self._rows[at] == rows)
 
     def _bounds(self, predicate: Predicate) -> Floats:
-        """The greatest score that each row can have, were every clause to match."""
+        """Returns an upper bound of each row's score, as if every clause matched."""
         if isinstance(predicate, All | Any_):
             return reduce(np.add, map(self._bounds, predicate.parts))
         if isinstance(predicate, Best):
@@ -182,7 +185,7 @@ class RepeatedRows:
 
 
 def _word_leaves(predicate: Predicate) -> Iterator[HasWords | HasPhrase]:
-    """The clauses about words that score."""
+    """Returns the clauses on text fields that contribute to the score."""
     if isinstance(predicate, All | Any_ | Best):
         for part in predicate.parts:
             yield from _word_leaves(part)
@@ -191,7 +194,7 @@ def _word_leaves(predicate: Predicate) -> Iterator[HasWords | HasPhrase]:
 
 
 def _repeats_of(index_file: IndexFile, leaf: HasWords | HasPhrase) -> Iterator[Repeats]:
-    """For each word of a clause the rows in which it stands more than once, and how much more often."""
+    """Returns the rows in which each word of a clause occurs more than once, with the number of further occurrences."""
     column = index_file.column(leaf.field)
     whole = leaf.words[:-1] if leaf.prefix else leaf.words
     for word in whole:
@@ -203,10 +206,10 @@ def _repeats_of(index_file: IndexFile, leaf: HasWords | HasPhrase) -> Iterator[R
 
 
 def most_score(predicate: Predicate, weights: Weights | None = None, index_file: IndexFile | None = None) -> float:
-    """No entry that matches has a greater score; without an index file, none in which each word stands once."""
+    """Returns the maximum score of a match; without an index file, of a match in which each word occurs once."""
     if isinstance(predicate, All | Any_):
-        # In the order in which scores are added: `sum` rounds in another way from Python 3.12 on, and a bound must not
-        # come out below what it bounds.
+        # Added in the order of the scores: `sum` rounds differently from Python 3.12 on, and the bound must not be
+        # below a score.
         return reduce(add, (most_score(part, weights, index_file) for part in predicate.parts), 0.0)
     if isinstance(predicate, Best):
         return max(most_score(part, weights, index_file) for part in predicate.parts)
@@ -221,17 +224,20 @@ def most_score(predicate: Predicate, weights: Weights | None = None, index_file:
 
 
 FIRST_ROWS: Final = 2048
-"""So many rows are looked at in a first step, and twice as many in each that follows."""
+"""The number of rows of the first step. Each following step has twice as many."""
 _MOST_ROWS: Final = 1 << 16
 _SHARE: Final = 8
-"""A search gives up once it has looked at so small a part of all rows, and of more than `_MOST_ROWS`."""
+"""A search gives up after this part of all rows and more than `_MOST_ROWS` rows."""
 
 
 class SortedScan:
-    """The rows of one search. `gave_up` reports at the end that not all relevant rows were visited."""
+    """Visits the rows of one search in sort order.
+
+    `gave_up` reports at the end that not all relevant rows were visited.
+    """
 
     def __init__(self, index_file: IndexFile, ask: Ask, lo: int, hi: int) -> None:
-        """Of the rows from `lo` up to `hi`."""
+        """The scan covers the rows from `lo` to before `hi`."""
         self._index_file = index_file
         self._ask = ask
         self._lo = lo
@@ -262,8 +268,7 @@ class SortedScan:
             looked, step = looked + size, min(2 * step, _MOST_ROWS)
 
     def _bounds(self, order: Array, values: "_Values") -> tuple[int, int]:
-        """The part of the order behind the page before and before the hits of other parts, or with the last one's
-        value."""
+        """Returns the part of the order between the previous page's last value and the worst kept hit."""
 
         def place(find: Callable[..., int], value: Any) -> int:
             return find(range(len(order)), _rank(value), key=lambda at: _rank(values.at(int(order[at]))))
@@ -277,7 +282,7 @@ class SortedScan:
 
 
 class _Values:
-    """The value of each row; None for one without."""
+    """Returns the value of each row; None if it has none."""
 
     def __init__(self, column: StoredColumn) -> None:
         self._values = column.values

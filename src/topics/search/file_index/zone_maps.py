@@ -1,13 +1,13 @@
 """Zone maps: blocks that cannot match are skipped by their minimum and maximum values and by posting lists.
 
-Columns of numbers, dates and booleans have a minimum and a maximum for each block; texts have posting lists alone.
+Columns of numbers, dates and booleans have a minimum and a maximum for each block; texts have posting lists only.
 
-It only ever leaves out what does not match, so that it changes what a query costs and not what it finds.
+Skipping affects the cost of a query and not its result.
 
 Posting lists (an inverted index): the rows of each text in an index file, which bound the rows that a clause can match.
 
-They are counted and found for any range of rows, so that a search which needs the newest rows of a frequent word reads
-the places of these and no others.
+They are counted and read for any range of rows, so a search for the newest rows of a frequent word reads only their
+positions.
 """
 
 from bisect import bisect_left
@@ -37,27 +37,27 @@ from topics.search.query.predicates import (
 )
 
 _MOST_PLACES: Final = 16_384
-"""So many places of several texts are put in order."""
+"""The maximum number of positions of several texts that are sorted."""
 
 
 class Postings(Protocol):
-    """Rows among which are all that match."""
+    """A superset of the matching rows."""
 
     def most(self, lo: int, hi: int) -> int:
-        """How many there are from one row up to another, at most. It takes a moment, however many there are."""
+        """Returns an upper bound of the number of rows in a range, in constant time."""
         ...
 
     def rows(self, lo: int, hi: int) -> Numbers:
-        """The rows in a range, ascending, each once."""
+        """Returns the rows in a range, ascending and distinct."""
         ...
 
     def has(self, rows: Numbers) -> Mask:
-        """Which of some rows are among them."""
+        """Returns which of some rows are in the set."""
         ...
 
 
 class _OfText:
-    """The rows of one text, whose places ascend."""
+    """The rows of one text. Its positions ascend."""
 
     def __init__(self, column: StoredColumn, places: Array) -> None:
         self._column = column
@@ -65,7 +65,7 @@ class _OfText:
 
     def _between(self, lo: int, hi: int) -> Array:
         first, behind = self._column.value_range(lo, hi)
-        # By halving, because numpy would first turn all of them into numbers of the type of these two.
+        # By binary search, because numpy would first convert the whole array to the type of the bounds.
         return self._places[bisect_left(self._places, first) : bisect_left(self._places, behind)]
 
     def most(self, lo: int, hi: int) -> int:
@@ -78,7 +78,7 @@ class _OfText:
     def has(self, rows: Numbers) -> Mask:
         first, behind = self._column.value_bounds(rows)
         places = self._places
-        # In their type, because otherwise all of them would be turned into that of the bounds.
+        # Converted to the type of the array; otherwise numpy would convert the whole array.
         at = places.searchsorted(first.astype(places.dtype))
         inside = at < len(places)
         inside[inside] = places[at[inside]] < behind[inside]
@@ -86,7 +86,7 @@ class _OfText:
 
 
 class _OfSomeTexts:
-    """The rows of a few texts that follow each other. The places of each ascend, and not those of all."""
+    """The rows of a few consecutive texts. The positions ascend for each text, not over all of them."""
 
     def __init__(self, column: StoredColumn, places: Array) -> None:
         self._column = column
@@ -107,7 +107,7 @@ class _OfSomeTexts:
 
 
 class _OfAll:
-    """All of several match: the rows of the rarest that are among those of the others."""
+    """An intersection: the rows of the rarest set that are in all others."""
 
     def __init__(self, parts: Sequence[Postings]) -> None:
         self._parts = parts
@@ -127,7 +127,7 @@ class _OfAll:
 
 
 class _OfAny:
-    """One of several matches."""
+    """A union."""
 
     def __init__(self, parts: Sequence[Postings]) -> None:
         self._parts = parts
@@ -144,14 +144,14 @@ class _OfAny:
 
 
 class Lookup:
-    """The postings of one search, each looked for once."""
+    """The postings of one search, each looked up once."""
 
     def __init__(self, index_file: IndexFile) -> None:
         self.index_file = index_file
         self._known: dict[Predicate, Postings | None] = {}
 
     def of(self, predicate: Predicate) -> Postings | None:
-        """The rows that alone can match a predicate; None if postings do not restrict it."""
+        """Returns the only rows that can match a predicate; None if postings do not restrict it."""
         if predicate not in self._known:
             self._known[predicate] = self._find(predicate)
         return self._known[predicate]
@@ -186,7 +186,7 @@ def _of_codes(column: StoredColumn, begin: int, end: int) -> Postings | None:
 
 
 def _code_spans(index_file: IndexFile, predicate: Predicate) -> list[tuple[int, int]] | None:
-    """For each text that a clause wants, from and up to which code it is; None for clauses without texts."""
+    """Returns the range of codes of each text of a clause; None for clauses without texts."""
     field: str | None = getattr(predicate, "field", None)
     if field is None or not index_file.column(field).is_text:
         return None
@@ -207,7 +207,7 @@ def _span_of(code: int | None) -> tuple[int, int]:
 
 
 Chance = Callable[[int], bool]
-"""Whether anything in a block may match."""
+"""Decides whether a block may have matches."""
 
 
 def chance_of(lookup: Lookup, predicate: Predicate) -> Chance:
@@ -262,20 +262,20 @@ def _value_chance(index_file: IndexFile, predicate: Equals | Within) -> Chance:
     return lambda block: bool(possible[block])
 
 
-# The rows of an index file that a search looks at, those with the first hits first. Skipped blocks match nothing.
+# The rows of an index file that a search evaluates, in sort order of the blocks. Skipped blocks have no matches.
 #
-# Where few rows of a block can match, only these are picked. Rows of several blocks are read together, in steps that
-# grow, because a step has its cost however few rows it has.
+# If few rows of a block can match, only these are evaluated. Rows of several blocks are read together, in growing
+# steps, because each step has a fixed cost.
 
 AT_ONCE: Final = 512
-"""So few rows are not worth being taken apart."""
+"""If at most this many rows can match, they are evaluated together, without blocks."""
 _MOST_PICKED: Final = 1 << 14
 _FEW_OF: Final = 8
-"""Where no more than one row in so many can match, these are picked out and no others judged."""
+"""If at most one row in this many can match, only the candidates are evaluated."""
 
 
 class RowSelection:
-    """The rows from `lo` up to `hi` that can match, by the postings."""
+    """Selects the rows from `lo` to before `hi` that can match, by the postings."""
 
     def __init__(self, index_file: IndexFile, ask: Ask, lo: int, hi: int, budget: Budget) -> None:
         self._index_file = index_file
@@ -297,11 +297,11 @@ class RowSelection:
         yield from self._picked([self._postings.rows(self._lo, self._hi)])
 
     def by_blocks(self, ranking: TopK) -> Iterator[Rows]:
-        """Raises `Late`: there may be many blocks without anything to look at."""
+        """Raises `Late`: there may be many blocks without candidates."""
         postings = self._postings
         chance = chance_of(self._lookup, self._ask.predicate)
         pending: list[Numbers] = []
-        # The first step has as many rows as hits are wanted: there may be no need for more.
+        # The first step has as many rows as requested hits, which may be enough.
         waiting, step = 0, min(self._ask.size, AT_ONCE)
         for block in ranking.order(self._blocks()):
             if self._budget.is_late():
@@ -321,7 +321,7 @@ class RowSelection:
         yield from self._picked(pending)
 
     def _in_pieces(self, lo: int, hi: int, ranking: TopK) -> Iterator[Rows]:
-        """The rows of a block. Where they are wanted by their offsets, the first of them may have all hits."""
+        """Returns the rows of a block. In a sort by offset its first rows may have all hits."""
         key, index_file = self._ask.sort.by_offset, self._index_file
         if key is None or self._pieces is None:
             yield Rows(index_file, lo, hi)

@@ -2,7 +2,7 @@
 
 Column filling: all values of a field at once where they are of one kind, and one by one where they are not.
 
-Both ways fill in the same. The first one takes a tenth of the time, and most fields of most entries go that way.
+Both ways fill in the same. The first takes a tenth of the time, and most fields of most entries use it.
 """
 
 import heapq
@@ -38,13 +38,13 @@ from topics.search.query.field_values import (
     words_by_line,
 )
 
-# Arrays that grow at their end.
+# Growable arrays.
 
 _FIRST_ROOM = 64
 
 
 class Growing:
-    """An array with room behind its end. Snapshots stay valid and unchanged while it grows."""
+    """An array with spare capacity. Snapshots stay valid and unchanged while it grows."""
 
     __slots__ = ("_room", "count")
 
@@ -70,14 +70,15 @@ class Growing:
         return int(self._room.nbytes)
 
 
-# Texts as numbers: each distinct text of a column has a code, in the order in which they first came.
+# Texts as numbers: each distinct text of a column has a code, in the order of first occurrence.
 
 _TEXT_BYTES: Final = 160
-"""Bytes of a short text in a dictionary besides its characters."""
+"""The overhead of a short text in a dictionary, in bytes."""
 RUN_TEXTS: Final = 16_384
 _RUNS_AT_ONCE: Final = 8
-"""The number of texts sorted for one query, because others wait meanwhile: with a look at the rest of a million this
-takes about 150 ms.
+"""The number of texts sorted for one query, because other queries wait meanwhile.
+
+With a scan of the rest of a million texts this takes about 150 ms.
 """
 
 
@@ -86,7 +87,7 @@ RANKED_TEXTS: Final = RUN_TEXTS * _RUNS_AT_ONCE
 
 
 class Run(NamedTuple):
-    """Texts in their order, and the code of each."""
+    """Sorted texts, and the code of each."""
 
     texts: list[str]
     codes: Codes
@@ -95,8 +96,8 @@ class Run(NamedTuple):
 class Dictionary:
     """The codes of texts, with sorted runs to find texts with a common prefix.
 
-    Sorting a million texts takes seconds, so runs are sorted one by one as queries come, and unsorted texts are
-    compared one by one. Only a query that is sorted by a field with several values sorts all texts.
+    Sorting a million texts takes seconds, so each query sorts one more run, and unsorted texts are compared one by one.
+    Only a query that is sorted by a field with several values sorts all texts.
     """
 
     def __init__(self) -> None:
@@ -104,7 +105,7 @@ class Dictionary:
         self._codes: dict[str, int] = {}
         self._runs: list[Run] = []
         self._sorted = 0
-        """How many texts, the first ones, are in runs."""
+        """The number of texts in runs; these are the first ones."""
         self._ranks: Numbers = np.empty(0, np.int64)
         self._chars = 0
 
@@ -112,7 +113,7 @@ class Dictionary:
         return len(self.texts)
 
     def encode(self, texts: Sequence[str]) -> Codes:
-        """The codes of texts; those that it does not know get the next ones, all at once."""
+        """Returns the codes of texts. New texts get the next codes, in one step."""
         codes, count = self._codes, len(texts)
         try:
             return np.fromiter(map(codes.__getitem__, texts), np.int32, count)
@@ -127,17 +128,17 @@ class Dictionary:
         return self._codes.get(text)
 
     def _sort_all(self) -> Run:
-        """All texts as one run."""
+        """Returns all texts as one run."""
         if self._sorted < len(self.texts) or len(self._runs) != 1:
             ordered = [text for run in self._runs for text in run.texts] + self.texts[self._sorted :]
-            # Runs are in order already, which is what this sort is quick with.
+            # Runs are sorted already, which this sort exploits.
             ordered.sort()
             codes = np.fromiter(map(self._codes.__getitem__, ordered), np.int32, len(ordered))
             self._runs, self._sorted = [Run(ordered, codes)], len(ordered)
         return self._runs[0]
 
     def _sort_some(self) -> list[str]:
-        """Sorts some of the texts that are in no run; those that are in none then."""
+        """Sorts some of the texts that are in no run. Returns those that are still in none."""
         texts = self.texts
         for _ in range(_RUNS_AT_ONCE):
             end = self._sorted + RUN_TEXTS
@@ -149,11 +150,11 @@ class Dictionary:
         return texts[self._sorted :]
 
     def ordered(self) -> Sequence[str]:
-        """All texts in their order."""
+        """Returns all texts, sorted."""
         return self._sort_all().texts
 
     def ranks(self) -> Numbers:
-        """For each code, twice the place of its text among all of them."""
+        """Returns twice the rank of the text of each code."""
         run = self._sort_all()
         if len(self._ranks) != len(run.texts):
             ranks = np.empty(len(run.texts), np.int64)
@@ -162,7 +163,7 @@ class Dictionary:
         return self._ranks
 
     def rank(self, text: str) -> int:
-        """The rank of a text; one between two others if it has no code."""
+        """Returns the rank of a text; a value between two ranks if it has no code."""
         texts = self._sort_all().texts
         place = bisect_left(texts, text)
         return 2 * place if place < len(texts) and texts[place] == text else 2 * place - 1
@@ -184,7 +185,7 @@ class Dictionary:
         return mask
 
     def having_prefix(self, prefix: str) -> Mask:
-        """For each code, whether its text begins so."""
+        """Returns for each code whether its text has this prefix."""
         rest = self._sort_some()
         mask = np.zeros(len(self.texts), np.bool_)
         for texts, codes in self._runs:
@@ -199,7 +200,7 @@ class Dictionary:
         return mask
 
     def behind(self, text: str) -> Mask:
-        """For each code, whether its text comes behind this one."""
+        """Returns for each code whether its text sorts after this one."""
         rest = self._sort_some()
         mask = np.zeros(len(self.texts), np.bool_)
         for texts, codes in self._runs:
@@ -221,17 +222,17 @@ class Dictionary:
         return np.fromiter(map(self._codes.__getitem__, found[:size]), np.int32)
 
     def having_part(self, part: str) -> Mask:
-        """For each code, whether its text has this one in it."""
+        """Returns for each code whether its text contains this one."""
         return np.fromiter((part in text for text in self.texts), np.bool_, len(self.texts))
 
     def first_behind(self, text: str | None, live: Mask, limit: int) -> list[str]:
-        """The first texts behind one, of those whose codes are alive."""
+        """Returns the first texts after the given one, among those whose codes are alive."""
         rest = self._sort_some()
         found: list[str] = []
         for texts, codes in self._runs:
             begin, requested = 0 if text is None else bisect_right(texts, text), limit
             while requested and begin < len(texts):
-                # Most are alive, so that one look is mostly enough.
+                # Most are alive, so one pass is usually enough.
                 alive = np.flatnonzero(live[codes[begin : begin + limit]])[:requested].tolist()
                 found += [texts[begin + place] for place in alive]
                 begin, requested = begin + limit, requested - len(alive)
@@ -250,7 +251,7 @@ POSTING_WORDS = 1 << 16
 
 
 class GrowingColumn(Column):
-    """A column that entries are added to."""
+    """A column of the memory index; entries are appended to it."""
 
     def __init__(self, kind: Any) -> None:
         self.values = Growing(kind)
@@ -268,7 +269,7 @@ class GrowingColumn(Column):
         self.is_single = self.is_single and counts.count(1) == len(counts)
 
     def extend_values(self, values: NDArray[Any], rows: Numbers, present: Mask) -> None:
-        """Adds as many rows as `present` has. Of these, counted from 0, `rows` have one value each."""
+        """Appends one row for each element of `present`. The rows `rows`, counted from 0, have one value each."""
         begin = self.present.count
         self.present.extend(present)
         self.values.extend(values)
@@ -283,10 +284,10 @@ class GrowingColumn(Column):
         return Snapshot(self.values.filled[:end], None if self.is_single else self.rows[:end], count)
 
     def places_between(self, lo: int, hi: int) -> tuple[int, int]:
-        """Where the values of the rows from `lo` up to `hi` are."""
+        """Returns the range of the values of the rows from `lo` to before `hi`."""
         if self.is_single:
             return lo, hi
-        # In the type of the rows, because otherwise all of them would be turned into that of the bounds.
+        # Converted to the type of the rows; otherwise numpy would convert the whole array.
         begin, end = self.rows.searchsorted(np.array((lo, hi), np.int32)).tolist()
         return begin, end
 
@@ -299,7 +300,7 @@ class GrowingColumn(Column):
 
     @property
     def rows(self) -> NDArray[np.int32]:
-        """The row of each value."""
+        """Returns the row of each value."""
         return self._rows.filled
 
     @property
@@ -326,11 +327,11 @@ class Keywords(GrowingColumn, TextColumn):
 
 _KNOWN_SHARE: Final = 4
 _KNOWN_LEAST: Final = 1 << 16
-"""So many places of words that were asked for are remembered, besides one for so many words of the column."""
+"""The maximum number of cached positions of queried words, plus one for each this many words of the column."""
 
 
 class _Word(NamedTuple):
-    """A word among the values up to `end`."""
+    """The occurrences of a word among the values up to `end`."""
 
     end: int
     places: NDArray[np.int64]
@@ -342,10 +343,10 @@ class _Word(NamedTuple):
 
 
 class WordColumn(Keywords, WordsColumn):
-    """A column of words, found by postings.
+    """A column of words with postings.
 
-    Postings are built for a few thousand words at a time and never change; words behind the last of them are compared
-    one by one. A column that is only written to a file has none.
+    Postings are built for a few thousand words at a time and never change; later words are compared one by one. A
+    column that is only written to a file has none.
     """
 
     has_postings = True
@@ -369,7 +370,7 @@ class WordColumn(Keywords, WordsColumn):
         self._post()
 
     def extend_texts(self, texts: list[str], rows: Numbers, present: Mask) -> None:
-        """Adds as many rows as `present` has; some have one text each. Equal texts are split into words once."""
+        """Appends one row for each element of `present`; some have one text each. Equal texts are tokenized once."""
         distinct = dict.fromkeys(texts)
         if 2 * len(distinct) > len(texts):
             codes, lengths = self._words_of(texts)
@@ -391,12 +392,12 @@ class WordColumn(Keywords, WordsColumn):
         self._post()
 
     def _words_of(self, texts: list[str]) -> tuple[Codes, Numbers]:
-        """The codes of the words of texts, each with a gap behind it, and how many that are."""
+        """Returns the codes of the words of texts, with a gap after each text, and the number of codes of each text."""
         if not texts:
             return np.empty(0, np.int32), np.empty(0, np.int64)
         joined = GAP.join(texts)
         if joined.count(GAP) >= len(texts):
-            # No word has it, so anything else that is in no word does as well.
+            # No word contains a gap, so it can be replaced by a blank.
             joined = GAP.join([text.replace(GAP, " ") for text in texts])
         found = words_by_line(joined)
         for words in found:
@@ -414,14 +415,14 @@ class WordColumn(Keywords, WordsColumn):
             self._postings.append((codes[order], order + begin))
 
     def places(self, code: int, first: int = 0, end: int | None = None) -> NDArray[np.int64]:
-        """The positions of a word, ascending; optionally only from `first` up to `end`."""
+        """Returns the positions of a word, ascending, optionally only from `first` to before `end`."""
         return self._word(code).places if first == 0 and end is None else self._find_places(code, first, end)
 
     def repeats(self, code: int, count: int) -> Repeats:
         return self._word(code).repeats
 
     def _word(self, code: int) -> "_Word":
-        """The cached postings of a word. A repeated look-up only searches the rows added since."""
+        """Returns the cached postings of a word. A repeated lookup only searches the rows added since."""
         known, end = self._known.get(code), self.values.count
         if known is not None and known.end == end:
             return known
@@ -429,7 +430,7 @@ class WordColumn(Keywords, WordsColumn):
         places = self._find_places(code, first, None)
         repeats = repeats_in(self.rows[places])
         if known is not None:
-            # Each row came at once, so that none has words on both sides.
+            # Rows are appended whole, so no row has words on both sides.
             places = np.concatenate((known.places, places))
             repeats = Repeats(*map(np.concatenate, zip(known.repeats, repeats, strict=True)))
             self._known_places -= known.size
@@ -447,7 +448,7 @@ class WordColumn(Keywords, WordsColumn):
     def _find_places(self, code: int, first: int, end: int | None) -> NDArray[np.int64]:
         found = []
         words = self.values.filled[:end]
-        # In the type of the codes, because otherwise all of them would be turned into that of the bounds.
+        # Converted to the type of the codes; otherwise numpy would convert the whole array.
         bounds = np.array((code, code + 1), np.int32)
         posted = first // POSTING_WORDS
         for codes, places in self._postings[posted : -(-len(words) // POSTING_WORDS)]:
@@ -488,11 +489,11 @@ _ABSENT: Final = frozenset((type(None), type(MISSING)))
 _GIVEN: Final = frozenset((str, int, float, bool))
 """All that is taken at once, besides nothing."""
 Encode = Callable[[list[Any]], NDArray[Any] | None]
-"""The values of a column from raw ones of one kind; None where some have none."""
+"""Converts raw values of one type to column values; None if some cannot be converted."""
 
 
 class Filler:
-    """Fills the column of one field."""
+    """Fills the column of a field."""
 
     def __init__(self, field: Field, column: GrowingColumn | None = None) -> None:
         self.column = column_for(field) if column is None else column
@@ -524,12 +525,12 @@ class Filler:
 
 
 def is_plain_keyword(field: Field) -> bool:
-    """Whether the values of a field are its texts as they are."""
+    """Returns whether the texts of a field are used unchanged."""
     return field.kind == "keyword" and (field.normalizer is UNSET or field.normalizer == "identity_v1")
 
 
 def _encoder(field: Field, column: GrowingColumn) -> tuple[frozenset[type], Encode]:
-    """Which kinds of values can be taken at once, and how."""
+    """Returns the value types that can be converted in one step, and their conversions."""
     if isinstance(column, Keywords):
         dictionary = column.dictionary
         if field.kind == "text" or field.normalizer is UNSET or is_plain_keyword(field):
@@ -551,7 +552,7 @@ def _floats(values: list[Any]) -> NDArray[Any] | None:
         numbers = np.array(values, np.float64)
     except OverflowError:
         return None
-    # As for single values: adding 0 makes 0 of -0.
+    # As for single values: adding 0 turns -0 into 0.
     return numbers + 0.0 if np.isfinite(numbers).all() else None
 
 
@@ -567,8 +568,9 @@ _SIGNS: Final = ((4, "-"), (7, "-"), (10, "T"), (13, ":"), (16, ":"))
 
 
 def calendar_ms(texts: list[str]) -> Numbers | None:
-    """Milliseconds since 1970 of UTC dates that are all written to the second, or all to the millisecond; None if one
-    has another form or is invalid.
+    """Parses UTC dates that all have seconds, or all have milliseconds.
+
+    Returns milliseconds since 1970; None if a date has another form or is invalid.
     """
     lengths = set(map(len, texts))
     joined = "".join(texts)
@@ -579,7 +581,7 @@ def calendar_ms(texts: list[str]) -> Numbers | None:
     digits = _DIGITS if length == 20 else (*_DIGITS, 20, 21, 22)
     signs = [*_SIGNS, (length - 1, "Z")] + ([(19, ".")] if length == 24 else [])
     numbers = chars[:, digits] - ord("0")
-    # Below a digit there is only what is above nine, once it was subtracted from.
+    # Characters below "0" wrap around to values above 9 in this unsigned subtraction.
     if (numbers > 9).any() or any((chars[:, place] != ord(sign)).any() for place, sign in signs):
         return None
     if not numbers[:, :4].any(axis=1).all():
@@ -599,10 +601,10 @@ _TYPED: Final[dict[str, tuple[frozenset[type], Encode]]] = {
 }
 
 
-# Entries that are added together, seen member by member instead of entry by entry.
+# Entries that are added together, processed member by member instead of entry by entry.
 #
-# Where a description needs nothing but members of objects, entries are decoded into structs that have these members and
-# no others: what is not asked for is passed over by the decoder and never becomes a value.
+# If a description needs only members of objects, entries are decoded into structs with just these members, so the
+# decoder skips all others.
 
 Pointer = tuple[str, ...]
 """The tokens of a JSON pointer."""
@@ -613,16 +615,16 @@ class EntryBatch(Protocol):
     keys: Sequence[str | None]
 
     def found(self, pointer: Pointer) -> list[Any]:
-        """The values at a pointer in each of the entries; `MISSING` where there is none."""
+        """Returns the value at a pointer in each entry, or `MISSING`."""
         ...
 
     def values(self) -> Sequence[Any]:
-        """The entries themselves. Raises TypeError where they were decoded in part."""
+        """Returns the whole entries. Raises TypeError if they were decoded in part."""
         ...
 
 
 class PlainBatch:
-    """Entries that are values already."""
+    """Entries that are decoded already."""
 
     def __init__(self, numbers: Sequence[int], values: Sequence[Any], keys: Sequence[str | None]) -> None:
         self.numbers = numbers
@@ -647,14 +649,14 @@ class _StructBatch:
         self.numbers = numbers
         self.keys = keys
         self._places = places
-        # A third of what it takes to ask each of them for each member.
+        # Takes a third of the time of reading each member of each entry.
         self._members = list(chain.from_iterable(map(astuple, structs)))
 
     def found(self, pointer: Pointer) -> list[Any]:
         members = self._members[self._places[pointer[0]] :: len(self._places)]
         if len(pointer) == 1:
             return members
-        # A missing value is neither an object nor an array, so nothing is found in it.
+        # A missing value is neither an object nor an array, so it has no members.
         return list(map(finder(pointer[1:]), members))
 
     def values(self) -> Sequence[Any]:
@@ -662,12 +664,12 @@ class _StructBatch:
 
 
 class Decoder:
-    """Makes batches of entries as they are stored."""
+    """Decodes stored entries into batches."""
 
     def __init__(self, pointers: Iterable[Pointer], whole: bool = False) -> None:
         """`pointers` are all requested fields; entries are decoded `whole` for callers that need other fields."""
         names = list(dict.fromkeys(pointer[0] for pointer in pointers if pointer))
-        # A pointer to the whole entry, and names that a struct cannot have, need entries as they are.
+        # A pointer to the whole entry, and names that a struct cannot have, need whole entries.
         can_have = not whole and all(pointers) and all(_is_plain(name) for name in names)
         self._places = {name: place for place, name in enumerate(names)}
         self._decode_all: Callable[[bytes], list[Any]] | None = None
@@ -691,14 +693,14 @@ class Decoder:
                 if len(structs) == len(raws):
                     return _StructBatch(numbers, structs, keys, self._places)
             except (ValueError, RecursionError):
-                # One of them is not an object, or cannot be read at all.
+                # An entry is not an object, or cannot be decoded.
                 pass
         decode_one = decoder_for(raws)
         return PlainBatch(numbers, [read_value(raw, decode_one) for raw in raws], keys)
 
 
 def read_value(raw: bytes | memoryview, decode: Callable[[bytes | memoryview], Any] = decode) -> Any:
-    """An entry as a value; one that cannot be read, because it is nested too deep, has no fields."""
+    """Decodes an entry. An entry that is nested too deep to be decoded has no fields."""
     try:
         return decode(raw)
     except (ValueError, RecursionError):
@@ -709,20 +711,21 @@ def _is_plain(name: str) -> bool:
     return name.isprintable() and '"' not in name and "\\" not in name
 
 
-# Routing keys as a column. Where a field is the key, as ids are, its column is theirs and nothing is done twice.
+# Routing keys as a column. A field that equals the key, such as an id, shares this column.
 
 _KEY: Final = Field(kind="keyword", bindings=(Binding(version=1, json_pointer=""),))
 
 
 class Keys:
-    """The column of a field, shared with the routing keys while both have equal values in every entry, and separate
-    afterwards.
+    """The column of a field.
+
+    It is shared with the routing keys while both have equal values in every entry, and separate afterwards.
     """
 
     def __init__(self, alike: list[Filler]) -> None:
         """`alike` are fields whose texts are used unchanged."""
         self._alike = alike
-        """Which of them may be the keys; one at most once there are entries."""
+        """The fields that may still equal the keys; at most one after the first entries."""
         self._own: Filler | None = None
         self._shared: Filler | None = None
 

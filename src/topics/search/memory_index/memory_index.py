@@ -1,6 +1,6 @@
 """Memory index: the newest entries of one stream as columns, and queries over them as one part of a plan.
 
-Aggregations over columns: groups by their codes, sums by one pass each.
+Aggregations over columns: groups are numbered by codes, and each measure takes one pass.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -62,19 +62,19 @@ _STATE_BYTES = 400
 
 
 class Summaries(Protocol):
-    """Entries that are summaries already, by rollup and measure, for aggregations."""
+    """Entries that are summaries, by rollup and measure, for aggregations."""
 
     def known(self, rollup: str, measure: str, count: int) -> Mask:
-        """Which of the first rows are one."""
+        """Returns which of the first rows are summaries."""
         ...
 
     def at(self, rollup: str, measure: str, rows: Numbers) -> Sequence[Summed]:
-        """The summaries among some rows."""
+        """Returns the summaries among some rows."""
         ...
 
 
 class Sheet:
-    """The summaries of entries that come, one list a measure."""
+    """The summaries of added entries, one list a measure."""
 
     def __init__(self, config: SearchConfig | None) -> None:
         self.states: dict[tuple[str, str], list[Summed | None]] = {}
@@ -114,7 +114,7 @@ def aggregate_rows(
     ask: Aggregation,
     most: int,
 ) -> Groups | None:
-    """The sums of the rows that are alive; None when there are more groups than `most`."""
+    """Aggregates the rows that are alive. Returns None if there are more groups than `most`."""
     rollup = ask.rollup
     count = len(alive)
     times, has_time, many_times = columns[rollup.timestamp_field].snapshot(count).single()
@@ -149,19 +149,22 @@ Show = Callable[[int], str | None]
 
 
 def _dimension(codes: Numbers, size: int, show: Show) -> Dimension:
-    """That of some groups. Only the codes that they have are shown: there may be millions of others."""
+    """Returns the dimension of some groups.
+
+    Only the codes that they use are converted to texts: there may be millions of others.
+    """
     numbers, present = compacted(codes, size)
     return Dimension(numbers, [show(code) for code in present.tolist()])
 
 
 def _steps(times: Numbers, rows: Numbers, ask: Aggregation) -> tuple[Callable[[Numbers], Numbers], Axis]:
-    """The buckets of rows, and when those of some codes begin."""
+    """Returns the bucket code of each row, and a function that returns the start of the bucket of each code."""
     interval = ask.interval_ms
     if not interval or not len(rows):
         return lambda codes: np.full(len(codes), ask.from_ms), Axis(np.zeros(len(rows), np.int64), 1)
     steps = times.take(rows) // interval
     codes, size, value_of = _coded(steps)
-    # The first bucket of all begins before the range of 64 bits.
+    # The first possible bucket starts before the range of 64 bits.
     lowest = FIRST // interval
 
     def begin(found: Numbers) -> Numbers:
@@ -187,7 +190,7 @@ def _named_axis(column: Column, rows: Numbers, count: int) -> tuple[Axis, Show]:
 
 
 def _coded(values: NDArray[Any]) -> tuple[NDArray[Any], int, Callable[[Numbers], NDArray[Any]]]:
-    """Values as ordered codes, their upper bound, and the values of codes."""
+    """Returns values as ordered codes, the upper bound of the codes, and a function from codes to values."""
     if values.dtype.kind == "i" and len(values):
         least = values.min()
         size = int(values.max()) - int(least) + 1
@@ -226,7 +229,7 @@ def _measure(
 
 
 class Window(Mapping[str, Column]):
-    """The columns of the rows from `lo` up to `hi`, by name."""
+    """Returns the columns of the rows from `lo` to before `hi`, by name."""
 
     def __init__(self, columns: Mapping[str, GrowingColumn], lo: int, hi: int) -> None:
         self._columns = columns
@@ -300,14 +303,16 @@ def _window_of(column: GrowingColumn, lo: int, hi: int) -> Column:
 
 
 class MemoryIndex:
-    """Columns of all fields of one registry, for entries that are added in the order of their numbers.
+    """Columns of all fields of one registry, for entries that are added in the order of their seqs.
 
     It is not thread-safe: queries and additions must not overlap.
     """
 
     def __init__(self, config: SearchConfig | None, version: int, names: Iterable[str] | None = None) -> None:
-        """Without a description of fields it knows routing keys only; with `names` it knows these fields and no others,
-        for queries that need none besides."""
+        """Without a search description it indexes routing keys only.
+
+        `names` restricts it to some fields, for queries that need no others.
+        """
         fields = {} if config is None else config.fields
         self._fillers: list[tuple[Pointer | None, Filler]] = []
         alike: list[Filler] = []
@@ -322,20 +327,20 @@ class MemoryIndex:
         self._numbers = Growing(np.int64)
         self._sheet = Sheet(config if names is None else None)
         self.last = -1
-        """The number of the last entry that was added."""
+        """The seq of the last added entry."""
 
     @property
     def keys(self) -> Keywords:
-        """Routing keys are a column as any other, and may be that of a field."""
+        """Routing keys are a column like any other, and may share the column of a field."""
         return self._keys.column
 
     def decoder(self) -> Decoder:
-        """A decoder of the entry fields that this index needs."""
+        """Returns a decoder of the entry fields that this index needs."""
         pointers = [pointer for pointer, _ in self._fillers if pointer is not None]
         return Decoder(pointers, whole=self._sheet.needs_values)
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Adds live entries behind all that are there."""
+        """Appends live entries."""
         numbers, values = [entry.number for entry in entries], [entry.value for entry in entries]
         self.add_batch(PlainBatch(numbers, values, [entry.key for entry in entries]))
 
@@ -358,13 +363,13 @@ class MemoryIndex:
         return self._numbers.filled
 
     def matching(self, predicate: Predicate) -> list[int]:
-        """The numbers of the entries that match."""
+        """Returns the seqs of the matching entries."""
         numbers = self.numbers
         found: list[int] = numbers[MaskEvaluator(self.columns, len(numbers)).mask(predicate)].tolist()
         return found
 
     def count_between(self, first: int, last: int) -> int:
-        """How many entries it has of a range."""
+        """Returns the number of its entries in a range."""
         begin, end = np.searchsorted(self.numbers, (first, last + 1))
         return int(end - begin)
 
@@ -404,7 +409,7 @@ class MemoryIndexPart:
         return found
 
     def _pieces(self, ask: Ask) -> Iterable[tuple[int, int]]:
-        """The rows to examine, in the order of the requested hits."""
+        """Yields the rows to examine, in the order of the requested hits."""
         lo, hi = self._rows_between(self.span.first, self.span.last)
         key = ask.sort.by_offset
         if key is None or ask.count_all:
@@ -442,14 +447,14 @@ class MemoryIndexPart:
         return begin, end
 
     def _alive(self, lo: int = 0, hi: int | None = None) -> Mask:
-        """Which rows, from one up to another, are of the span and were not removed."""
+        """Returns which rows of a range are in the span and not removed."""
         numbers = self._numbers[lo:hi]
         mask = np.zeros(len(numbers), np.bool_)
         begin, end = np.searchsorted(numbers, (self.span.first, self.span.last + 1))
         mask[begin:end] = True
         if self._removed:
             bounds = np.searchsorted(numbers, np.array([(first, last + 1) for first, last in self._removed]))
-            # Of many that were removed few are of these rows.
+            # Few of the removed entries are in these rows.
             for gone, until in bounds[bounds[:, 0] < bounds[:, 1]].tolist():
                 mask[gone:until] = False
         return mask

@@ -1,11 +1,11 @@
-"""Filter masks: evaluates predicates over columns to a mask of the rows that match, and scores rows.
+"""Filter masks: evaluates predicates over columns to a mask of the matching rows, and scores rows.
 
 Row order: a partial sort of rows by the keys of a query, as far as its first hits need it.
 
-Each key is one or two levels: whether it is null, and its value. A later level is only looked at for rows that are
-equal by the ones before. Most are numbers of which a smaller one comes first. Texts are numbers, too, where their ranks
-are known; those of a large dictionary are not, because to sort a million of them would hold everybody up, and then the
-dictionary itself is asked which come first.
+Each key is one or two levels: whether it is null, and its value. A later level is only evaluated for rows that are
+equal by the earlier ones. Most levels are numbers in ascending order. Texts are compared by rank if the ranks are
+known. The ranks of a large dictionary are not, because sorting a million texts would block other queries; the
+dictionary then returns the first texts itself.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,14 +50,18 @@ from topics.search.query.sort import OFFSET, SCORE, Hit, Key, Place, Sort
 
 
 class Late(Exception):
-    """The time of a query was over between two of its clauses."""
+    """The time slice of a query ended between two of its clauses."""
 
 
 class MaskEvaluator:
-    """Judges the first `count` rows. It remembers the masks of one query, which scores ask for again."""
+    """Evaluates predicates on the first `count` rows.
+
+    It caches the masks of one query, because scoring uses them again.
+    """
 
     def __init__(self, columns: Mapping[str, Column], count: int, budget: Budget | None = None) -> None:
-        """With a budget it raises `Late` when that is spent: a query may have hundreds of clauses, each a pass."""
+        """Raises `Late` when the budget is spent: a query may have hundreds of clauses, each with a pass over the
+        rows."""
         self._columns = columns
         self._count = count
         self._budget = budget
@@ -72,7 +76,7 @@ class MaskEvaluator:
         return known
 
     def look(self, predicate: Predicate) -> Mask:
-        """A mask that is used once. Raises `Late`."""
+        """Returns a mask that is used once. Raises `Late`."""
         self.check_time()
         return self._evaluate(predicate)
 
@@ -128,23 +132,23 @@ class MaskEvaluator:
         return mask
 
     def places_of(self, field: str, code: int) -> NDArray[Any]:
-        """The positions of a word, ascending. Cached, because scoring needs them again."""
+        """Returns the positions of a word, ascending. Cached, because scoring needs them again."""
         known = self._places.get((field, code))
         if known is None:
             known = self._places[field, code] = self.words_column(field).places(code)
         return known
 
     def rows_of(self, field: str, code: int) -> NDArray[Any]:
-        """The row of each place of a word, ascending."""
+        """Returns the row of each position of a word, ascending."""
         return self.words_column(field).snapshot(self._count).rows_of(self.places_of(field, code))
 
     def rows_beginning(self, field: str, prefix: str) -> NDArray[Any]:
-        """The row of each place of a word that begins so, ascending."""
+        """Returns the row of each position of the words with this prefix, ascending."""
         column = self.words_column(field)
         return np.sort(column.snapshot(self._count).rows_of(column.beginning(prefix)))
 
     def phrase_places(self, phrase: HasPhrase, codes: list[int]) -> Any:
-        """The start positions of a phrase. `codes` are those of its whole words."""
+        """Returns the start positions of a phrase. `codes` are the codes of its complete words."""
         column = self.words_column(phrase.field)
         if not codes:
             return column.beginning(phrase.words[-1])
@@ -157,14 +161,14 @@ class MaskEvaluator:
 
 
 def codes_of(column: WordsColumn, predicate: HasWords | HasPhrase) -> list[int] | None:
-    """The codes of the whole words of a clause; None if one of them is in no text."""
+    """Returns the codes of the complete words of a clause; None if a word occurs in no text."""
     whole = predicate.words[:-1] if predicate.prefix else predicate.words
     codes = [code for word in whole if (code := column.dictionary.code(word)) is not None]
     return codes if len(codes) == len(whole) else None
 
 
 class TextsOfRows:
-    """The texts of all rows, where a row may have several."""
+    """The texts of all rows; a row may have several."""
 
     def __init__(self, evaluator: MaskEvaluator, field: str, count: int) -> None:
         column = evaluator.words_column(field)
@@ -177,7 +181,7 @@ class TextsOfRows:
         """The row of each text."""
 
     def counts(self, predicate: HasWords | HasPhrase, codes: list[int]) -> Numbers:
-        """How many words of each text match a clause; 0 for a text that does not match it."""
+        """Returns the number of words of each text that match a clause; 0 for a text that does not match."""
         evaluator, texts = self._evaluator, len(self._ends)
         found = [self._in_texts(evaluator.places_of(self._field, code)) for code in codes]
         if predicate.prefix:
@@ -190,7 +194,7 @@ class TextsOfRows:
         return np.where(matches, total, 0)
 
     def best_of_rows(self, values: Numbers) -> Numbers:
-        """For each row the greatest value of its texts."""
+        """Returns the maximum of each row's texts."""
         best = np.zeros(self._count, np.int64)
         if len(values):
             first = np.flatnonzero(np.append(True, self.rows[1:] != self.rows[:-1]))
@@ -198,12 +202,12 @@ class TextsOfRows:
         return best
 
     def _in_texts(self, places: NDArray[Any]) -> Numbers:
-        """How many of some places each text has."""
+        """Returns the number of the given positions in each text."""
         return np.bincount(np.searchsorted(self._ends, places), minlength=len(self._ends))
 
 
 def _row_of_words(words: Any, codes: list[int], places: list[NDArray[Any]]) -> Any:
-    """The positions of consecutive words. Candidates are the positions of the rarest word."""
+    """Returns the positions of consecutive words. Candidates are the positions of the rarest word."""
     rarest = min(range(len(codes)), key=lambda shift: len(places[shift]))
     begins = places[rarest] - rarest
     begins = begins[(begins >= 0) & (begins <= len(words) - len(codes))]
@@ -214,7 +218,7 @@ def _row_of_words(words: Any, codes: list[int], places: list[NDArray[Any]]) -> A
 
 
 def _choose(column: Column, predicate: Predicate) -> Callable[[Any], Mask]:
-    """Which values of a column fit a clause."""
+    """Returns which values of a column match a clause."""
     if isinstance(column, TextColumn):
         return _choose_texts(column, predicate)
     if isinstance(predicate, Equals):
@@ -240,7 +244,7 @@ def _choose_texts(column: TextColumn, predicate: Predicate) -> Callable[[Any], M
     bound, is_low = (predicate.high, False) if predicate.low is None else (predicate.low, True)
     text, is_open = str(bound), predicate.low_open if is_low else predicate.high_open
     code = dictionary.code(text)
-    # Values equal to the bound are on its side.
+    # Equal values count as behind an inclusive lower bound and an exclusive upper bound.
     with_bound = code is not None and is_low != is_open
 
     def chosen(codes: Any) -> Mask:
@@ -252,14 +256,14 @@ def _choose_texts(column: TextColumn, predicate: Predicate) -> Callable[[Any], M
     return chosen
 
 
-# The scores of the rows that match, and of no others: they are few.
+# Scores of matching rows only, because these are few.
 
 _RANKS_KEPT: Final = 8
 """Scores of terms, kept for repeated clauses."""
 
 
 class Scorer:
-    """Scores some rows. A clause that they match by is evaluated once."""
+    """Scores some rows. Each clause is evaluated once."""
 
     def __init__(
         self,
@@ -269,7 +273,7 @@ class Scorer:
         weights: Weights | None,
         rows: Numbers,
     ) -> None:
-        """Scores those rows of the first `count` that are in a list. Without weights a clause has one score."""
+        """Scores the listed rows among the first `count`. Without weights each clause has a fixed score."""
         self._columns = columns
         self._count = count
         self._evaluator = evaluator
@@ -279,7 +283,7 @@ class Scorer:
         self._counted: dict[Predicate, Floats] = {}
 
     def scores(self, predicate: Predicate) -> Floats:
-        """The score of each row; it means nothing where a row does not match. Raises `Late`."""
+        """Returns the score of each row; undefined for rows that do not match. Raises `Late`."""
         total = np.zeros(len(self._rows))
         if isinstance(predicate, All):
             for part in predicate.parts:
@@ -299,7 +303,7 @@ class Scorer:
         return self._ranks(predicate, self._weights, total)
 
     def _matches(self, leaf: HasWords | HasPhrase) -> Floats:
-        """The scores of a clause about words: how many words of each row match it."""
+        """Returns the scores of a clause on a text field: the number of matching words of each row."""
         known = self._counted.get(leaf)
         if known is None:
             self._evaluator.check_time()
@@ -328,7 +332,7 @@ class Scorer:
         return counts
 
     def _add_repeats(self, counts: Numbers, repeats: Repeats) -> None:
-        """Counts repeated occurrences in a row. The smaller set of rows is looked up in the larger."""
+        """Counts repeated occurrences in each row. The smaller set of rows is looked up in the larger."""
         rows, (again, more) = self._rows, repeats
         if not len(again) or not len(rows):
             return
@@ -343,7 +347,7 @@ class Scorer:
             counts[at[is_there]] += more[is_there]
 
     def _ranks(self, leaf: Predicate, weights: Weights, total: Floats) -> Floats:
-        """Adds the scores of the terms of one clause."""
+        """Adds the scores of a clause's terms."""
         for term, weight in weights.of(leaf):
             if counts_words(term):
                 total += self._rank(term, weight, weights.average(term.field))
@@ -366,7 +370,7 @@ class Scorer:
         return known
 
     def _frequencies(self, column: WordsColumn, term: Term) -> Numbers:
-        """The frequency of a term in each row."""
+        """Returns the frequency of a term in each row."""
         assert isinstance(term, HasWords | HasPhrase)
         codes = codes_of(column, term)
         if codes is None:
@@ -384,7 +388,7 @@ class Scorer:
 
 
 def count_rows(columns: Mapping[str, Column], evaluator: MaskEvaluator, alive: Mask, ask: Count) -> list[int]:
-    """The statistics of the live rows. Raises `Late`."""
+    """Returns the statistics of the live rows. Raises `Late`."""
     statistics = Statistics(ask.terms)
     for place, name in enumerate(statistics.fields):
         statistics.entries[place], statistics.words[place] = count_field(columns[name], alive)
@@ -394,7 +398,10 @@ def count_rows(columns: Mapping[str, Column], evaluator: MaskEvaluator, alive: M
 
 
 def count_field(column: Column, alive: Mask) -> tuple[int, int]:
-    """The rows with a word, and their words; of a column that has none, the rows with a value, and 0."""
+    """Returns the number of rows with a word, and of their words.
+
+    For a column without words, the number of rows with a value, and 0.
+    """
     if not isinstance(column, WordsColumn):
         return int(np.count_nonzero(column.snapshot(len(alive)).has_value() & alive)), 0
     lengths = column.lengths(len(alive))[alive]
@@ -402,14 +409,14 @@ def count_field(column: Column, alive: Mask) -> tuple[int, int]:
 
 
 FEW = 64
-"""Twice as many as are wanted, and so many more, are not worth being taken apart."""
+"""With at most twice the requested rows plus this many, all are sorted."""
 
 Ordinal = NDArray[Any]
-"""Numbers of which a smaller one comes first."""
+"""Sort numbers; a smaller one sorts first."""
 
 
 class Matches:
-    """Rows that match, in the order of their numbers."""
+    """Matching rows, ascending."""
 
     def __init__(self, rows: Numbers, numbers_at: Callable[[Numbers], Numbers], scores: Floats | None) -> None:
         self.rows = rows
@@ -426,24 +433,23 @@ class Matches:
 
 class _Level(Protocol):
     def compared(self, places: Numbers, bound: Any) -> tuple[Mask, Mask]:
-        """Which of some matches come behind a value, and which have it."""
+        """Returns which of some matches sort after a value, and which equal it."""
         ...
 
     def least(self, places: Numbers, size: int) -> tuple[Numbers, Numbers]:
-        """The rows that are certainly among the first, and those of which some are."""
+        """Returns the rows that are certainly among the first, and the candidates for the rest."""
         ...
 
     def ordinals(self, places: Numbers) -> Ordinal: ...
 
 
 class _Numbers:
-    """A level whose values are numbers. A descending one is turned around bit by bit, because the least of all integers
-    has no negative."""
+    """A level of numbers. A descending level inverts all bits, because the smallest integer has no negative."""
 
     def __init__(
         self, values: Callable[[Numbers], NDArray[Any]], number_of: Callable[[Any], Any], ascending: bool
     ) -> None:
-        """`number_of` makes the number of a bound."""
+        """`number_of` converts a bound to a number."""
         self._values = values
         self._number_of = number_of
         self._ascending = ascending
@@ -460,13 +466,13 @@ class _Numbers:
         values = self.ordinals(places)
         bound = values.min()
         if np.count_nonzero(values == bound) < size:
-            # Scores are often all the same, which this is slow with.
+            # Scores are often all equal, and partitioning equal values is slow.
             bound = np.partition(values, size - 1)[size - 1]
         return places[values < bound], places[values == bound]
 
 
 class _NeverNull:
-    """The first level of a field that every row has a value of."""
+    """The first level of a field that has a value in every row."""
 
     def __init__(self, ascending: bool) -> None:
         self._ascending = ascending
@@ -475,7 +481,7 @@ class _NeverNull:
         return np.zeros(len(places), np.int8)
 
     def compared(self, places: Numbers, bound: Any) -> tuple[Mask, Mask]:
-        # Null, which other parts may have, is greater than every value.
+        # Null, which occurs in other parts, is greater than every value.
         is_behind = bound is None and not self._ascending
         return np.full(len(places), is_behind), np.full(len(places), bound is not None)
 
@@ -484,7 +490,7 @@ class _NeverNull:
 
 
 class _Texts:
-    """A level whose values are texts of a large dictionary."""
+    """A level of texts of a large dictionary."""
 
     def __init__(self, codes: Callable[[Numbers], NDArray[Any]], texts: Texts, ascending: bool) -> None:
         self._codes = codes
@@ -492,7 +498,7 @@ class _Texts:
         self._ascending = ascending
 
     def ordinals(self, places: Numbers) -> Ordinal:
-        """Among themselves: there are few by now."""
+        """By direct comparison, because few are left."""
         distinct, where = np.unique(self._codes(places), return_inverse=True)
         known = self._texts.texts
         order = sorted(range(len(distinct)), key=[known[code] for code in distinct.tolist()].__getitem__)
@@ -503,7 +509,7 @@ class _Texts:
 
     def compared(self, places: Numbers, bound: Any) -> tuple[Mask, Mask]:
         if bound is None:
-            # By the level before, all of these are null.
+            # By the previous level, all of these are null.
             return np.zeros(len(places), np.bool_), np.ones(len(places), np.bool_)
         codes, code = self._codes(places), self._texts.code(bound)
         behind = self._texts.come_behind(bound, codes)
@@ -516,19 +522,19 @@ class _Texts:
         ranks = np.full(len(self._texts), len(first), np.int64)
         ranks[first] = np.arange(len(first))
         found = ranks[codes]
-        # Each has a row at least, so that there are enough before the last one or with it.
+        # Each text has at least one row, so the rows up to the last text are enough.
         last = int(np.searchsorted(np.cumsum(np.bincount(found, minlength=len(first))), size))
         return places[found < last], places[found == last]
 
 
 class Order:
-    """A sort over columns, of the matches at some places among all."""
+    """A sort of matches over columns."""
 
     def __init__(self, sort: Sort, columns: Mapping[str, Column], count: int, matches: Matches) -> None:
         self._keys: list[tuple[_Level, ...]] = [_levels(key, columns, count, matches) for key in sort.keys]
 
     def behind(self, places: Numbers, after: Place) -> Mask:
-        """Which of some matches come behind a place."""
+        """Returns which of some matches sort after a position."""
         found, equal = np.zeros(len(places), np.bool_), np.arange(len(places))
         for levels, bound in zip(self._keys, after, strict=True):
             for level in levels:
@@ -538,15 +544,15 @@ class Order:
         return found
 
     def first(self, places: Numbers, size: int) -> Numbers:
-        """The first of some matches, in order."""
+        """Returns the first of some matches, sorted."""
         levels = [level for levels in self._keys for level in levels]
         few = _least(places, levels, size)
-        # The last key given is the first one that counts.
+        # The last key is the primary one for lexsort.
         return few[np.lexsort([level.ordinals(few) for level in reversed(levels)])][:size]
 
 
 def _least(places: Numbers, levels: list[_Level], size: int) -> Numbers:
-    """Some matches among which are the first ones, and few others."""
+    """Returns a small superset of the first matches."""
     if len(places) <= 2 * size + FEW or not levels:
         return places
     sure, tied = levels[0].least(places, size)
@@ -583,13 +589,13 @@ def _with_nulls(key: Key, field: "_Field", values: _Level) -> tuple[_Level, ...]
 
 
 def _has_several(column: Column, count: int, matches: Matches) -> bool:
-    """Whether some match has more than one value."""
+    """Returns whether a match has more than one value."""
     begins, ends = column.snapshot(count).bounds_of(matches.rows)
     return len(begins) > 0 and int((ends - begins).max()) > 1
 
 
 class _Field:
-    """A field as a sort key: of several values the least or the greatest."""
+    """Returns a field as a sort key: the minimum or maximum of several values."""
 
     def __init__(
         self,
@@ -604,7 +610,7 @@ class _Field:
         self._rank = rank
         self._least = least
         self._last: tuple[Numbers, NDArray[Any], Mask] | None = None
-        """The last rows and keys, which the next level uses again."""
+        """The last rows and keys, reused by the next level."""
 
     @property
     def is_single(self) -> bool:
@@ -630,14 +636,14 @@ def _turned(values: Any, ascending: bool) -> Any:
     return -values if values.dtype.kind == "f" else ~values
 
 
-# The first rows of an order, without sorting all of them.
+# Selection of the first rows in sort order, without sorting all of them.
 
 _make_hit: Callable[[tuple[Place, int, float]], Hit] = partial(tuple.__new__, Hit)
-"""`Hit._make` without a step in Python for each: a search makes as many as a page has, and several times."""
+"""`Hit._make` without a Python call for each hit: a search makes all hits of a page, several times."""
 
 
 def first_hits(ask: Ask, columns: Mapping[str, Column], count: int, matches: Matches) -> list[Hit]:
-    """The first hits among the rows that match, which are some of the first `count`."""
+    """Returns the first hits among the matching rows of the first `count`."""
     first = matches.at(_first_places(ask, columns, count, matches))
     numbers: list[int] = first.numbers.tolist()
     scores = [0.0] * len(numbers) if first.scores is None else first.scores.tolist()
@@ -655,7 +661,7 @@ def first_hits(ask: Ask, columns: Mapping[str, Column], count: int, matches: Mat
 def _first_places(ask: Ask, columns: Mapping[str, Column], count: int, matches: Matches) -> Numbers:
     by_offset, after, end = ask.sort.by_offset, ask.after, len(matches.rows)
     if by_offset is not None:
-        # Rows are in this order already.
+        # Rows are sorted this way already.
         if by_offset.ascending:
             begin = 0 if after is None else int(np.searchsorted(matches.numbers, after[0], "right"))
             return np.arange(begin, min(begin + ask.size, end))
@@ -669,7 +675,7 @@ def _first_places(ask: Ask, columns: Mapping[str, Column], count: int, matches: 
 
 
 def place_values(column: Column, rows: Numbers, count: int, ascending: bool) -> list[Any]:
-    """The values of a key of some hits, as places have them."""
+    """Returns the values of a sort key for some hits, in the form used by positions."""
     snapshot = column.snapshot(count)
     values, choose = snapshot.values, min if ascending else max
     begins, ends = snapshot.bounds_of(rows)
