@@ -20,6 +20,7 @@ from tests.http.live import LiveServer
 from tests.readers import INSTALL_EXTENSIONS, run_reading
 from tests.s3 import S3Server
 from tests.spark.daemons import Daemon, last_words
+from tests.spark.iceberg_runtime import begin_with, environment_of
 from tests.spark.indexed import check_indexed, fill_indexed
 from tests.spark.waiting_for import all_cold, of_diff, sealed_to, wait_until
 from topics.log.layout import Layout
@@ -330,11 +331,36 @@ print(json.dumps([[len(each), sum(each)] for each in sums]))
 """
 
 
+_SPARK_READER = """
+import json
+from pyspark.sql import SparkSession, functions as f
+
+iceberg = "org.apache.iceberg:iceberg-{{}}:1.12.0"
+jars = [iceberg.format("spark-runtime-4.1_2.13"), iceberg.format("aws-bundle"), "org.xerial:sqlite-jdbc:3.50.3.0"]
+catalog = {{
+    "": "org.apache.iceberg.spark.SparkCatalog", ".type": "jdbc", ".uri": "jdbc:sqlite:lake.db",
+    ".warehouse": "{archive}", ".io-impl": "org.apache.iceberg.aws.s3.S3FileIO", ".s3.endpoint": "{endpoint}",
+    ".s3.path-style-access": "true",
+}}
+conf = {{"spark.sql.catalog.lake" + name: value for name, value in catalog.items()}}
+spark = SparkSession.builder.config(map={{"spark.jars.packages": ",".join(jars), **conf}}).getOrCreate()
+spark.sql("CREATE NAMESPACE lake.topics")
+spark.sql("CALL lake.system.register_table('topics.records', '{metadata}')")
+digest = f.crc32(f.encode(f.concat_ws(" ", "seq", "data"), "utf-8"))
+orders = spark.table("lake.topics.records").where("topic = 'orders'")
+print(json.dumps(list(orders.select(f.count("seq"), f.sum(digest)).first())))
+"""
+
+
 def test_cluster_that_shares_only_the_store_and_the_server_runs_the_whole_pipeline(
-    s3: S3Server, tmp_path: Path
+    s3: S3Server, tmp_path: Path, spark_home: Path
 ) -> None:
-    """Archive, typed table and index files, after a driver was killed, and with an executor killed on the way."""
-    folder, bucket, records = tmp_path / "served", s3.make_bucket("nothing"), 20_000
+    """Archive, typed table and index files, after a driver was killed, and with an executor killed on the way.
+
+    `TOPICS_TEST_CLUSTER_RECORDS` sets the number of records, for example 2000000.
+    """
+    folder, bucket = tmp_path / "served", s3.make_bucket("nothing")
+    records = int(os.environ.get("TOPICS_TEST_CLUSTER_RECORDS", "20000"))
     data, archive = str(folder / "data"), f"{bucket}/archive"
     (folder / "data").mkdir(parents=True)
     hide = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none "{data}" && exec "$@"', "sh"]
@@ -368,12 +394,18 @@ def test_cluster_that_shares_only_the_store_and_the_server_runs_the_whole_pipeli
             "s3.endpoint": s3.environment["AWS_ENDPOINT_URL"], "s3.region": "us-east-1",
             "s3.access-key-id": "someone", "s3.secret-access-key": "a-secret",
         }  # fmt: skip
-        table = StaticTable.from_metadata(archive, properties=lake).scan("topic = 'orders'").to_arrow()
+        current = StaticTable.from_metadata(archive, properties=lake)
+        table = current.scan("topic = 'orders'").to_arrow()
         expected = checksum((seq, text) for seq, *_, text in of_diff(client, "orders"))
         assert expected[0] == records
         assert checksum(zip(table["seq"].to_pylist(), table["data"].to_pylist(), strict=True)) == expected
         readers = INSTALL_EXTENSIONS + _READERS.format(archive=archive, lake=lake, port=lake["s3.endpoint"][7:])
         found = json.loads(run_reading(readers, tmp_path, environment=s3.environment, patience_s=300).splitlines()[-1])
         assert [tuple(one) for one in found] == [expected, expected]
+        reader = _SPARK_READER.format(archive=archive, endpoint=lake["s3.endpoint"], metadata=current.metadata_location)
+        own = environment_of(spark_home, tmp_path, "local[2]", **{"spark.driver.memory": "1g"})
+        reader = begin_with(spark_home) + reader
+        counted = run_reading(reader, tmp_path, environment={**s3.environment, **own}, patience_s=900)
+        assert tuple(json.loads(counted.splitlines()[-1])) == expected
         assert StaticTable.from_metadata(f"{archive}/typed/searched", properties=lake).scan().to_arrow().num_rows == 100
         server.stop()
