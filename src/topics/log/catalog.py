@@ -1,10 +1,10 @@
 """The catalog: the sealed segments of all topics, in one small file for readers in other processes.
 
-Programs that read sealed segments in place (the Spark pipeline is one) must know which segments count, whose they are
-and what of them is gone. The engine writes that beside its snapshots at each checkpoint, after the deletes of that
-checkpoint were flipped into the segments' flags and before any file it no longer names is removed. So a caller that
-reads the catalog and then the files sees every delete that the catalog's checkpoint knew; a file that is missing was
-removed by a later one, and the newer catalog states why.
+Programs that read sealed segments in place (the Spark pipeline is one) must know which segments are valid, their topics
+and their deleted records. The engine writes this list beside its snapshots at each checkpoint, after the deletes of
+that checkpoint were flipped into the segments' flags and before any file it no longer names is removed. So a caller
+that reads the catalog and then the files sees every delete before the catalog's checkpoint; a missing file was removed
+by a later one, and the newer catalog states why.
 
     offset  size  field
          0     8  magic "TPCAT001"
@@ -39,7 +39,7 @@ class CatalogSegment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     first_ts: int
     last_ts: int
     marked: int
-    """How many of its records the flags in the file mark as deleted."""
+    """The number of its records that the flags in the file mark as deleted."""
     cold: bool
 
     @property
@@ -48,7 +48,7 @@ class CatalogSegment(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class CatalogRemoval(msgspec.Struct, array_like=True, frozen=True):
-    """Records that were deleted on purpose out of sealed segments, some of which may be gone by now."""
+    """Records deleted by request from sealed segments, some of which may be removed by now."""
 
     number: int
     """The first catalog that listed it."""
@@ -68,22 +68,25 @@ class CatalogTopic(msgspec.Struct, array_like=True, frozen=True):
     """All records below it were evicted by a cap or by time, or deleted before."""
     segments: list[CatalogSegment]
     lost: list[SeqRange]
-    """Ranges that a crash or damage took."""
+    """Ranges lost by a crash or damage."""
     removals: list[CatalogRemoval]
-    """Deletes that the archive has not confirmed, oldest first; only kept where there is an archive."""
+    """Deletes that the archive has not confirmed, oldest first; only kept if there is an archive."""
     contract: bytes = b""
     """The contract of a stream (`topics.schema.contract`); empty without one."""
 
 
 class Listed(msgspec.Struct, array_like=True, frozen=True):
-    """All segments that catalogs have ever named. The difference of two is the number between their catalogs."""
+    """The number of segments that catalogs have ever named.
+
+    The difference of two counts the segments between their catalogs.
+    """
 
     segments: int = 0
     records: int = 0
     bytes: int = 0
 
     def since(self, earlier: "Listed") -> "Listed":
-        """The changes after `earlier`; nothing where that is of another history, such as before a restore."""
+        """The changes after `earlier`; none if it belongs to another history, such as before a restore."""
         if earlier.segments > self.segments:
             return Listed()
         return Listed(
@@ -95,14 +98,15 @@ class Listed(msgspec.Struct, array_like=True, frozen=True):
 
 class CatalogHead(msgspec.Struct, array_like=True, frozen=True):
     number: int
-    """That of the snapshot it was written with; counts up."""
+    """The number of the snapshot written with it; ascending."""
     now_ms: int
     """The engine's time when it was written; expiry is judged by the reader's own clock."""
     topics: int
     tracked: bool = False
-    """Whether the engine keeps deletes for an archive: one made from this catalog will hear of every later delete."""
+    """Whether the engine keeps deletes for an archive: an archive built from this catalog receives every later
+    delete."""
     has_contracts: bool = False
-    """Whether streams are here with their contracts; earlier servers left them out."""
+    """Whether the contracts of streams are included; earlier servers left them out."""
     listed: Listed = Listed()
 
 
@@ -118,7 +122,7 @@ class Catalog(msgspec.Struct, frozen=True):
 
 
 Encoded = dict[bytes, CatalogTopic]
-"""Topics by the bytes that they are written as."""
+"""Topics by their encoded bytes."""
 
 
 class _File(msgspec.Struct, array_like=True, frozen=True):
@@ -142,14 +146,14 @@ def encode_topic(topic: CatalogTopic) -> bytes:
 
 
 def contract_in(entry: bytes) -> bytes:
-    """The contract of an encoded topic."""
+    """Returns the contract of an encoded topic."""
     return _topic_decoder.decode(entry).contract
 
 
 def encode_catalog(
     number: int, now_ms: int, topics: Iterable[bytes], tracked: bool = False, listed: Listed | None = None
 ) -> bytes:
-    """The whole file; the topics are already encoded, since most of them are the same as last time."""
+    """Returns the whole file. The topics are encoded already, because most of them have not changed."""
     parts = [msgspec.Raw(topic) for topic in topics]
     head = CatalogHead(number, now_ms, len(parts), tracked, True, listed or Listed())
     body = MAGIC + _encoder.encode(_RawFile(head, parts))
@@ -163,9 +167,9 @@ def decode_catalog(data: bytes | memoryview) -> Catalog:
 
 
 def decode_since(data: bytes | memoryview, known: Mapping[bytes, CatalogTopic]) -> tuple[CatalogHead, Encoded]:
-    """The same for a caller that looks again and again: a topic that is as it was before is not decoded anew.
+    """Like `decode_catalog`, for a caller that reads repeatedly: an unchanged topic is not decoded again.
 
-    `known` is what the last look returned: the topics by the bytes they were written as, in the order of the file.
+    `known` is the previous result: the topics by their encoded bytes, in the order of the file.
     """
     found = _raw_decoder.decode(_checked(data))
     topics = {}
@@ -176,7 +180,7 @@ def decode_since(data: bytes | memoryview, known: Mapping[bytes, CatalogTopic]) 
 
 
 def decode_parts(data: bytes | memoryview) -> tuple[CatalogHead, dict[int, bytes]]:
-    """The head, and the topics by number still encoded, for the engine that goes on writing them."""
+    """Returns the head and the encoded topics by number, for the engine, which writes them again."""
     found = _raw_decoder.decode(_checked(data))
     return found.head, {_topic_decoder.decode(raw).topic_id: bytes(raw) for raw in found.topics}
 
@@ -198,11 +202,11 @@ def write_catalog(fs: FileSystem, layout: Layout, data: bytes) -> None:
 
 
 def read_catalog_bytes(fs: FileSystem, layout: Layout) -> bytes | None:
-    """The file as it is; None when there is none."""
+    """Returns the content of the file; None if it does not exist."""
     return read_whole(fs, layout.catalog)
 
 
 def read_catalog(fs: FileSystem, layout: Layout) -> Catalog | None:
-    """The catalog; None when there is none, ValueError when it is damaged."""
+    """Returns the catalog; None if it does not exist. Raises ValueError if it is damaged."""
     data = read_catalog_bytes(fs, layout)
     return None if data is None else decode_catalog(data)

@@ -8,7 +8,7 @@ from topics.model.errors import TopicsError
 
 
 class LogPosition(NamedTuple):
-    """The end of a shard's log: a file, and how far it is written."""
+    """The end of a shard's log: a file, and the length of its written part."""
 
     file: int
     offset: int
@@ -24,14 +24,14 @@ class Rotation:
 
 
 class Reopening:
-    """Asks the writer of a halted shard whether it can write again; `done` is called when it can."""
+    """Asks the writer of a halted shard to resume; `done` is called when it accepts writes again."""
 
     def __init__(self, done: Callable[[], None]) -> None:
         self.done = done
 
 
 class Locating:
-    """Asks the writer where its log ends; `done` gets None where it is unknown, as the log takes no writes."""
+    """Asks the writer for the end of its log; `done` gets None if the log is read-only and its end unknown."""
 
     def __init__(self, done: Callable[[LogPosition | None], None]) -> None:
         self.done = done
@@ -40,11 +40,11 @@ class Locating:
 Request = Rotation | Reopening | Locating
 
 
-# How long the log took, as those who are answered are told.
+# Timings of the log that are part of answers.
 
 
 class CommitTiming(NamedTuple):
-    """How long the commit spent writing and syncing, for the answer's `performance` block."""
+    """The durations of the commit's write and sync, for the answer's `performance` block."""
 
     write_ms: float = 0.0
     sync_ms: float = 0.0
@@ -54,13 +54,13 @@ AT_ONCE = CommitTiming()
 """The timing of operations that are not logged."""
 
 
-# A latency histogram in the shape Prometheus reads: counts below fixed bounds, a sum and a total.
+# A latency histogram in the form of Prometheus: counts below fixed bounds, a sum and a total.
 
 SYNC_BOUNDS_US = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 25_000, 50_000, 100_000, 500_000, 1_000_000)
 
 
 class LatencyHistogram:
-    """Written by one thread, read by others: a reader may miss the newest sample, never see a broken one."""
+    """Written by one thread, read by others: a reader may miss the newest sample, but never reads a torn one."""
 
     __slots__ = ("_counts", "bounds_us", "sum_us", "total")
 
@@ -77,7 +77,7 @@ class LatencyHistogram:
         self.total += 1
 
     def cumulative(self) -> list[tuple[int, int]]:
-        """For each bound, how many samples were at or below it."""
+        """Returns for each bound the number of samples at or below it."""
         below, pairs = 0, []
         for bound, count in zip(self.bounds_us, self._counts, strict=False):
             below += count

@@ -1,19 +1,18 @@
-"""Commit thread: runs a shard's writer, with a hand-over to and from the event loop.
+"""Commit thread: runs a shard's writer, and passes work between it and the event loop.
 
-Towards the writer: submissions are collected for the rest of the loop's tick and put into the queue together. Where the
-last group was one of several callers, those of it who were answered last are just about to ask again: the group then
-stays open for two more ticks, if they are short and somebody is missing, as a commit for all costs little more than one
-for some. Back to the
-loop: each commit's answers are one wake-up, and none at all while an earlier wake-up is still being served.
+To the writer: submissions are collected for the rest of the loop's tick and queued together. If the last group had
+several callers, the callers answered last usually send again at once, so the group stays open for up to two more short
+ticks while some of them are missing: one commit for all costs little more than one for some. Back to the loop: each
+commit's answers are one wake-up, and none at all while an earlier wake-up is still being served.
 
-A group that needs no sync, while the thread has nothing to do but sync in the background, is written by the loop
-itself: copying it into the page cache takes less time than waking a thread, which then waits for its turn with the
-interpreter. Because this happens only when nothing is on its way through the thread, no answer can overtake another.
-When a write was made to wait for the disk, the next ones are left to the thread: the loop has others to serve. Nor does
-the loop write while it gives answers: what these submit would be answered before those who were there first.
+A group that needs no sync is written by the loop itself while the thread has only background syncs to do: a copy into
+the page cache takes less time than waking a thread, which then waits for the interpreter lock. This happens only when
+nothing is in flight through the thread, so no answer overtakes another. After a write that stalled on the disk, the
+next ones are left to the thread, because the loop must not block. The loop does not write while it delivers answers
+either: submissions from callbacks would be answered before earlier ones.
 
-The same goes for a small group with a sync that few wait for, where syncs are short: always while nobody else asks for
-anything, and for a small part of the loop's time otherwise (`log.group_commit.InlineSyncPolicy`).
+The loop also syncs a small group with few callers if syncs are short: always while there are no other requests,
+otherwise for a small part of its time (`log.group_commit.InlineSyncPolicy`).
 """
 
 import logging
@@ -30,7 +29,7 @@ from topics.model.errors import TopicsError
 _log = logging.getLogger(__name__)
 
 _FEW = 8
-"""Groups whose callers are counted while they wait; of more, that would cost what it saves."""
+"""The maximum size of groups whose callers are counted while they wait; counting more would cost what it saves."""
 
 
 class _Stop:
@@ -44,8 +43,8 @@ Run = Callable[[], None]
 class CommitThread:
     """Commits on its own thread.
 
-    `defer` runs a function later in the loop's tick, `wake` runs one on the loop from any thread. `loop_syncs` states
-    when the loop syncs by itself; without it, never.
+    `defer` runs a function later in the loop's tick, `wake` runs one on the loop from any thread. `loop_syncs` decides
+    when the loop syncs by itself; without it, the loop never does.
     """
 
     def __init__(
@@ -70,17 +69,17 @@ class CommitThread:
         self.coalesces = True
         self._tick: list[Submission] = []
         self._expecting = False
-        """Whether the tick's hand-over is scheduled."""
+        """Whether the hand-over at the end of the tick is scheduled."""
         self._queue: SimpleQueue[_Work] = SimpleQueue()
         self._answers: deque[Run] = deque()
         self.outstanding = 0
-        """Submissions and rotations handed to the thread and not answered yet."""
+        """The number of submissions and rotations passed to the thread and not answered yet."""
         self._answering = False
-        """Whether the loop is giving answers."""
+        """Whether the loop is delivering answers."""
         self._roused = False
-        """Whether the thread knows that there is something to sync."""
+        """Whether the thread was notified of unsynced writes."""
         self.resume = threading.Event()
-        """Cleared while sealing is too far behind: delayed commits throttle the writers."""
+        """Cleared while sealing lags too far behind: delayed commits throttle the writers."""
         self.resume.set()
         self._thread = threading.Thread(target=self._run, name=f"wal-{shard.number}", daemon=True)
         self._thread.start()
@@ -121,7 +120,7 @@ class CommitThread:
         self._queue.put(request)
 
     def close(self) -> None:
-        """Commits what was submitted, syncs, ends the thread and gives the last answers."""
+        """Commits all submissions, syncs, ends the thread and delivers the last answers."""
         self._hand_over()
         self.resume.set()
         self._queue.put(_Stop())
@@ -129,7 +128,7 @@ class CommitThread:
         self._drain_answers()
 
     def widen(self, window_s: float) -> None:
-        """Lets commits that sync wait so long for company; 0 ends it."""
+        """Lets commits with a sync wait this long for more callers; 0 ends it."""
         self._window.widen(window_s)
 
     def _tick_over(self) -> None:
@@ -140,7 +139,7 @@ class CommitThread:
             self._hand_over()
 
     def _callers(self) -> int:
-        """How many are in the group so far; none where computing it would take long."""
+        """Returns the number of callers in the group so far; None if counting would take long."""
         coalesced = self._shard.coalesced
         if len(coalesced) > _FEW:
             return 0
@@ -150,7 +149,7 @@ class CommitThread:
         try:
             self._shard.stage_coalesced()
         finally:
-            # Only now, so that staged work is part of this hand-over and does not schedule another.
+            # Reset only here, so that staged work is part of this hand-over and does not schedule another.
             self._expecting = False
         if not self._tick:
             return
@@ -186,7 +185,7 @@ class CommitThread:
             self._queue.put([])
 
     def _may_sync_at_once(self, batch: list[Submission], callers: int) -> bool:
-        # Callers that need no sync do not wait for one, and their next submissions do not come between.
+        # Callers that need no sync do not wait for one, and their next submissions are not written first.
         if self._loop_syncs is None or not all([submission.needs_sync for submission in batch]):
             return False
         if (
@@ -209,7 +208,7 @@ class CommitThread:
 
     def _answer_at_once(self, group: list[Submission], timing: CommitTiming, error: TopicsError | None) -> None:
         if not self._syncing:
-            # The sync was put off for want of something, and now it is the thread that has done it.
+            # The sync was deferred after a transient failure, and the thread has done it since.
             self._answer(group, timing, error)
             return
         self.outstanding -= len(group)
@@ -228,7 +227,7 @@ class CommitThread:
             try:
                 going_on = self._turn(batch)
             except Exception as error:
-                # A thread that ended here would leave all callers waiting forever.
+                # If the thread ended here, all callers would wait forever.
                 _log.exception("log shard thread failed")
                 self._answer(batch, CommitTiming(), self._writer.give_up(error))
 
@@ -236,13 +235,13 @@ class CommitThread:
         """Runs the next step; returns whether to continue. `batch` holds submissions not yet passed to the writer."""
         waited = self._writer.unsynced_for()
         if waited is not None and waited >= self._sync_s:
-            # Before the sync: a write that comes while it runs must rouse the thread once more.
+            # Before the sync: a write during the sync must wake the thread again.
             self._roused = False
             self._writer.sync()
             return True
         if waited is None and self._roused:
-            # About to wait for good: from now on a write must rouse the thread, and one that came just before is seen
-            # by looking again.
+            # Before an unbounded wait: from now on a write must wake the thread, and the second check finds one that
+            # came just before.
             self._roused = False
             return True
         try:
@@ -250,7 +249,7 @@ class CommitThread:
         except Empty:
             return True
         while not self.resume.wait(self._sync_s):
-            # Held back, but what was written before still has to reach the disk in time.
+            # Paused, but earlier writes must still be synced in time.
             self._writer.sync()
         self._window.open(self._writer.seconds())
         while isinstance(work, list):
@@ -272,7 +271,7 @@ class CommitThread:
         return True
 
     def _more(self, batch: list[Submission]) -> _Work | None:
-        """More work for this commit, or None when it should start now."""
+        """Returns more work for this commit, or None if it should start now."""
         try:
             return self._queue.get_nowait()
         except Empty:
@@ -341,5 +340,5 @@ class CommitThread:
                 _log.exception("commit answers failed")
             finally:
                 self._answering = False
-                # Removed only now, so that the writer does not wake the loop for what is being drained already.
+                # Removed last, so that the writer does not wake the loop for answers that are being drained.
                 self._answers.popleft()

@@ -1,7 +1,7 @@
 """FORWARDS: the same records forwarded into many topics of one shard, as one frame. All numbers are little endian.
 
 A source with a thousand routers makes a thousand forwards of each batch that differ in four numbers only. One frame
-states what they have in common, and has a column for each of the four:
+contains their common part and a column for each of the four numbers:
 
     offset  size  field
          0     4  n: the number of destinations
@@ -17,8 +17,8 @@ and a column is
          9     7  zero
         16    nw  how much each number is above the lowest, in w bytes; with w = 0 all are the same
 
-The frame is of the source. It means n FORWARD frames of the destinations, in this order, none of them twice, and a
-caller that reads the log is given those: nobody else knows of this kind.
+The frame is of the source. It stands for n FORWARD frames of distinct destinations, in this order. The log reader
+expands it, so no other module sees this kind.
 """
 
 from array import array
@@ -32,13 +32,13 @@ _HEAD = Struct("<II")
 _COLUMN = Struct("<QB7x")
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _BETWEEN = slice(8, 24)
-"""The slices of a FORWARD between its router id and its first seq, then up to its base, and behind that."""
+"""The slices of a FORWARD: between router id and first seq, between first seq and base, and after the base."""
 _UP_TO_BASE = slice(32, 60)
 _BEHIND = slice(64, None)
 
 
 class Destination(NamedTuple):
-    """The part of a forward that differs by destination."""
+    """The fields of a forward that differ by destination."""
 
     router_id: int
     topic_id: int
@@ -47,13 +47,15 @@ class Destination(NamedTuple):
 
 
 def encode_forwards(pattern: bytes, columns: Sequence[Sequence[int]]) -> bytes:
-    """A FORWARDS with these columns, in the order of the fields of `Destination`; `pattern` is the body of a FORWARD in
-    which they do not count."""
+    """Encodes a FORWARDS with these columns, in the order of the fields of `Destination`.
+
+    `pattern` is the body of any of its FORWARD frames; its four numbers are ignored.
+    """
     return b"".join([_HEAD.pack(len(columns[0]), len(pattern)), pattern, *map(_encode_column, columns)])
 
 
 def decode_forwards(body: memoryview) -> tuple[memoryview, list[Destination]]:
-    """The pattern and the destinations; raises ValueError where the lengths disagree."""
+    """Returns the pattern and the destinations. Raises ValueError if the lengths disagree."""
     if len(body) < _HEAD.size:
         raise ValueError("forwards shorter than their head")
     count, size = _HEAD.unpack_from(body, 0)
@@ -84,7 +86,7 @@ def _encode_column(numbers: Sequence[int]) -> bytes:
 
 
 def parts_of(frame: Frame) -> Iterator[Frame]:
-    """The frames that a logged frame represents: itself, or those of the destinations."""
+    """Returns the frames that a logged frame stands for: itself, or one for each destination."""
     if frame.kind is not FrameKind.FORWARDS:
         yield frame
         return

@@ -16,8 +16,8 @@ All numbers are little endian.
 A frame is valid when the magic, the length, the kind and the checksum agree. One of an unknown kind whose checksum is
 right, or with the magic of another version, was written by a newer release: it is neither damage nor a torn tail, and
 reading stops with NewerFormatError. A log file is preallocated with zeros, so four zero bytes where a magic should
-stand are the end of what was written. `synced` is what distinguishes a torn tail from damage: once any later frame
-states that lsn 7 was on disk, a missing or broken frame 7 cannot be the work of a crash.
+stand are the end of what was written. `synced` distinguishes a torn tail from damage: if a later frame records that lsn
+7 was on disk, a missing or broken frame 7 cannot result from a crash.
 
 The block: one appended batch, the body of an APPEND frame and the unit a segment is made of.
 
@@ -39,11 +39,11 @@ All numbers are little endian.
          .   12n   rows, one a record
          .     .   text
 
-`model.records` has the picture of a row and of the text. The ts is what readers see: it is given by the writer, or kept
-from running back when the clock does. `written` is what the clock said, and what a record's age is counted from.
-Layouts 3 and 4 are for single records of one tick that share a block, at least one of which came with a key.
+`model.records` has the picture of a row and of the text. Readers see the ts: it is set by the writer, or by the clock
+but never decreasing. `written` is the clock's time, from which a record's age is counted. Layouts 3 and 4 are for
+single records of one tick that share a block, at least one of which has a key.
 
-The bodies of the small frames: everything that is logged but records. All numbers are little endian.
+The bodies of the small frames: all frames other than records. All numbers are little endian.
 
     CREATE   u64 epoch | u64 ts | u16 length of the name | name | config as JSON
     CONFIG   u64 head of the topic at that moment | config as JSON
@@ -53,11 +53,11 @@ The bodies of the small frames: everything that is logged but records. All numbe
     CEILING  u64 seq
     FENCE    u16 length of the token | token as UTF-8; empty removes the fence | perhaps a block, which it comes with
 
-A DELETE names seqs and not the selector that found them: what was decided is what is replayed, whatever else changed.
+A DELETE contains seqs and not the selector that found them, so replay repeats the decision whatever else changed.
 
-A topic that was of class ephemeral may hold records that a replay does not have, so that a replay cannot compute what
-its caps evicted: meanwhile every eviction is an EVICT frame. One with reason 3 and floor 0 states that a snapshot has
-all its records by now; from then on a replay finds by itself what the caps take.
+A topic that was of class ephemeral may hold records that a replay does not have, so a replay cannot compute the
+evictions of its caps, and every eviction is an EVICT frame. An EVICT with reason 3 and floor 0 records that a snapshot
+has all its records; from then on a replay computes evictions by caps again.
 """
 
 import contextlib
@@ -79,13 +79,13 @@ MAGIC = b"TPF1"
 _MAGIC_BEGIN = MAGIC[:-1]
 _MAGIC_WORD = int.from_bytes(MAGIC, "little")
 _HEADER = Struct("<IIQQQQ")
-"""Kind and moment are one number, the kind in its lowest byte."""
+"""Kind and moment share one number; the kind is its lowest byte."""
 _CHECKSUM = Struct("<Q")
 HEADER_BYTES = _HEADER.size
 CHECKSUM_BYTES = _CHECKSUM.size
 OVERHEAD_BYTES = HEADER_BYTES + CHECKSUM_BYTES
 
-# Up to here a copy costs less than to do without one.
+# Up to this size a copy costs less than separate writes.
 _JOINED_BYTES_MAX = 4096
 
 
@@ -115,11 +115,11 @@ class FrameKind(IntEnum):
     LEASE = 11
     """Jobs of a queue were claimed, extended or given back (`queues.queue_frames`)."""
     DELAY = 12
-    """The jobs of the append behind it are held back until a moment."""
+    """The jobs of the following append are delayed until a time."""
     ARRIVAL = 13
-    """Records came from another topic: a block, and their seqs there."""
+    """Records moved here from another topic: a block, and their seqs there."""
     DEPARTURE = 14
-    """Records went to another topic and are removed here."""
+    """Records moved to another topic and are removed here."""
     FORWARDS = 15
     """The same records forwarded into many topics: many FORWARD frames in one (`log.frame`)."""
     STREAM_APPEND = 16
@@ -141,7 +141,7 @@ class FrameKind(IntEnum):
     TXN_END = 26
     """An attempt ended without a commit."""
     TXN_APPEND = 27
-    """A block that counts only if its transaction is committed."""
+    """A block that becomes visible only if its transaction is committed."""
     TXN_COMMIT = 28
     """A transaction is committed."""
     CONSUMER = 29
@@ -174,7 +174,7 @@ class Frame(NamedTuple):
     start: int
     end: int
     moment: int = 0
-    """When it was logged, in milliseconds since 1970; 0 where that is not known."""
+    """The time at which it was logged, in milliseconds since 1970; 0 if unknown."""
 
     @property
     def is_part(self) -> bool:
@@ -188,13 +188,13 @@ class BadFrame(NamedTuple):
     start: int
     reason: str
     length: int
-    """The length field if it looks valid, else 0."""
+    """The length field if it is plausible, otherwise 0."""
 
 
 def seal_frame(
     kind: FrameKind, topic_id: int, lsn: int, synced: int, head: bytes, tail: bytes = b"", moment: int = 0
 ) -> list[bytes]:
-    """The pieces of a frame in order. The body comes in two parts so that a large payload is never copied here."""
+    """Returns the pieces of a frame, in order. The body is given in two parts so that a large payload is not copied."""
     length = OVERHEAD_BYTES + len(head) + len(tail)
     start = _HEADER.pack(_MAGIC_WORD, length, lsn, synced, topic_id, kind | moment << 8) + head
     if len(tail) < _JOINED_BYTES_MAX:
@@ -206,16 +206,16 @@ def seal_frame(
 
 
 def read_frame(buffer: memoryview, start: int) -> Frame | BadFrame | None:
-    """The frame at `start`; None where the log simply ends (zeros, or the end of the buffer).
+    """Returns the frame at `start`; None at the end of the log (zeros, or the end of the buffer).
 
-    Raises NewerFormatError where a newer release wrote the frame.
+    Raises NewerFormatError if a newer release wrote the frame.
     """
     room = len(buffer) - start
     if room < HEADER_BYTES:
         return None if not any(buffer[start:]) else BadFrame(start, "the file ends inside a frame's header", 0)
     magic, length, lsn, synced, topic_id, kind_and_moment = _HEADER.unpack_from(buffer, start)
     if magic == 0:
-        # Zeros end the log only when the whole header is zero; anything else is what is left of a torn header.
+        # Zeros end the log only if the whole header is zero; anything else is a torn header.
         return None if not any(buffer[start : start + HEADER_BYTES]) else BadFrame(start, "a torn frame header", 0)
     if magic != _MAGIC_WORD:
         if _is_newer_magic(buffer, start, length):
@@ -235,7 +235,7 @@ def read_frame(buffer: memoryview, start: int) -> Frame | BadFrame | None:
 
 
 def _is_newer_magic(buffer: memoryview, start: int, length: int) -> bool:
-    """Whether the magic is that of another version, and not this one with a damaged digit."""
+    """Returns whether the magic is that of another version, and not this one with a damaged digit."""
     magic = bytes(buffer[start : start + len(MAGIC)])
     if magic[:-1] != _MAGIC_BEGIN or not magic[-1:].isdigit():
         return False
@@ -249,7 +249,7 @@ def _is_newer_magic(buffer: memoryview, start: int, length: int) -> bool:
 
 @contextlib.contextmanager
 def named(path: str) -> Iterator[None]:
-    """Names the file in a NewerFormatError that is raised while it is read."""
+    """Adds the file to a NewerFormatError raised while it is read."""
     try:
         yield
     except NewerFormatError as error:
@@ -257,8 +257,11 @@ def named(path: str) -> Iterator[None]:
 
 
 def read_body(buffer: memoryview, start: int, kind: FrameKind) -> memoryview:
-    """The body of the frame of a kind that is known to stand at `start`, checked as `read_frame` does. ValueError where
-    it does not. A page of a list reads a hundred frames, and needs to know nothing else of them."""
+    """Returns the body of the frame of the expected kind at `start`, checked like in `read_frame`.
+
+    Raises ValueError if there is none. Faster than `read_frame`: a page of a list reads a hundred frames and uses only
+    their bodies.
+    """
     last = len(buffer) - CHECKSUM_BYTES
     if start + HEADER_BYTES <= last:
         magic, length, _, _, _, kind_and_moment = _HEADER.unpack_from(buffer, start)
@@ -274,7 +277,7 @@ def read_body(buffer: memoryview, start: int, kind: FrameKind) -> memoryview:
 
 
 def find_frames(buffer: memoryview, start: int) -> Iterator[Frame]:
-    """Every valid frame at or behind `start`, whatever stands between them."""
+    """Yields every valid frame at or after `start`, and skips other bytes between them."""
     whole = bytes(buffer[start:])
     at = whole.find(MAGIC)
     while at >= 0:
@@ -293,11 +296,11 @@ LAYOUT_WRITTEN = 2
 LAYOUT_KEYS = 3
 LAYOUT_KEYS_WRITTEN = 4
 BASE_MAX = 1 << 30
-"""Past this the running coordinate starts again at zero (and a segment ends), so that it always fits in 32 bits."""
+"""Beyond this the text coordinate restarts at zero (and a segment ends), so it always fits in 32 bits."""
 
 
 Keys = str | dict[str, int]
-"""The idempotency key of a whole batch, or those of single records with the place of each."""
+"""The idempotency key of a whole batch, or the keys of single records with their positions."""
 
 _KEYS_LENGTH = Struct("<I")
 _encode_keys = msgspec.msgpack.Encoder().encode
@@ -305,7 +308,7 @@ _decode_keys = msgspec.msgpack.Decoder(dict[str, int]).decode
 
 
 class BlockParts(msgspec.Struct, frozen=True, gc=False):
-    """A decoded block; `rows` and `text` are copies, free of the buffer they came from."""
+    """A decoded block; `rows` and `text` are copies that do not reference the buffer."""
 
     first_seq: int
     ts: int
@@ -317,7 +320,7 @@ class BlockParts(msgspec.Struct, frozen=True, gc=False):
     rows: bytes
     text: bytes
     written: int | None = None
-    """None where it is what the ts means."""
+    """None if it equals the ts."""
 
 
 def encode_block_head(
@@ -331,7 +334,7 @@ def encode_block_head(
     text_length: int,
     written: int | None = None,
 ) -> bytes:
-    """Everything of a block before its text."""
+    """Encodes the part of a block before its text."""
     count = len(rows) // ROW_BYTES
     layout, behind = LAYOUT_JSON, b""
     if written is not None and written != ts:
@@ -346,7 +349,7 @@ def encode_block_head(
 
 
 def key_places(body: memoryview, layout: int, key_length: int) -> tuple[int, int]:
-    """Where the key of a block, or its keys, begin and end; the rows follow."""
+    """Returns the range of the key or keys of a block; the rows follow it."""
     if not LAYOUT_JSON <= layout <= LAYOUT_KEYS_WRITTEN:
         raise ValueError(f"an unknown block layout {layout}")
     key_at = BLOCK_HEAD.size + (_WRITTEN.size if layout in (LAYOUT_WRITTEN, LAYOUT_KEYS_WRITTEN) else 0)
@@ -359,8 +362,10 @@ def key_places(body: memoryview, layout: int, key_length: int) -> tuple[int, int
 
 
 def decode_block(body: memoryview) -> BlockParts:
-    """Reads an APPEND body whose checksum was found right; raises ValueError where its lengths disagree,
-    and NewerFormatError for a layout of a newer release."""
+    """Decodes an APPEND body whose checksum was verified.
+
+    Raises ValueError if its lengths disagree, and NewerFormatError for a layout of a newer release.
+    """
     if len(body) < BLOCK_HEAD.size:
         raise ValueError("a block shorter than its head")
     first_seq, ts, payload, count, base, length, layout, traits, key_length = BLOCK_HEAD.unpack_from(body, 0)
@@ -390,7 +395,7 @@ def _keys_of(encoded: memoryview, count: int) -> dict[str, int]:
 
 
 def block_first_seq(body: memoryview) -> int:
-    """The first seq alone, for a caller that only notes where blocks are."""
+    """Returns the first seq only, for callers that record the positions of blocks."""
     return int.from_bytes(body[:8], "little")
 
 
@@ -433,8 +438,8 @@ def encode_delete(before_seq: int, ranges: Sequence[tuple[int, int]]) -> bytes:
 
 
 def encode_pairs(pairs: Iterable["array[int]"]) -> bytes:
-    """The ranges of a DELETE, from arrays of first and last seqs."""
-    # A join of bytes lets other threads run while it copies; to fill one large array does not.
+    """Encodes the ranges of a DELETE from arrays of first and last seqs."""
+    # Joining bytes releases the interpreter lock while it copies; filling one large array does not.
     return b"".join([_little_endian(some).tobytes() for some in pairs])
 
 
@@ -482,7 +487,7 @@ def encode_fence(token: str) -> bytes:
 
 
 def decode_fence(body: memoryview) -> tuple[str, memoryview | None]:
-    """The token, and the block that came with it. Raises ValueError for a malformed body."""
+    """Returns the token and the block. Raises ValueError for a malformed body."""
     end = _U16.size + (_U16.unpack_from(body)[0] if len(body) >= _U16.size else 0)
     if not _U16.size <= end <= len(body):
         raise ValueError("a fence frame shorter than its token")

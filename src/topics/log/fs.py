@@ -1,15 +1,15 @@
 """File system interface: every access of the log to files goes through it.
 
 Every call that can fail or be cut short by a crash goes through these two interfaces, so a test can stop the world
-after each of them. `PosixFileSystem` is the real one; `topics.testing` ships a fake that keeps written and durable
-bytes apart, and a wrapper that fails the n-th call.
+after each of them. `PosixFileSystem` is the production implementation; `topics.testing` has a fake that distinguishes
+written and durable bytes, and a wrapper that fails the n-th call.
 
-The rules callers rely on, and every implementation is held to by the same check:
+Callers rely on these rules, and one test checks them for every implementation:
 
 * `write_at` writes everything or raises `OSError`; after an error any prefix of the bytes may be in the file.
 * A write survives a crash only after `File.sync`. Until then any part of it may be there, in any order.
 * A new name, a rename or a removal survives a crash only after `sync_dir` of the folder that holds the name.
-* `allocate` and growing writes leave zeros in the bytes nobody wrote.
+* `allocate` and growing writes leave zeros in unwritten bytes.
 """
 
 import contextlib
@@ -31,15 +31,16 @@ class File(Protocol):
     """An open file, addressed by position; there is no cursor to share."""
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """The bytes at `offset`; fewer than `length` only where the file ends."""
+        """Returns the bytes at `offset`; fewer than `length` only at the end of the file."""
         ...
 
     def write_at(self, offset: int, data: BytesLike) -> None: ...
 
     def write_whole(self, pieces: Sequence[BytesLike]) -> None:
-        """Makes these bytes, one after the other, the whole content of the file.
+        """Replaces the whole content of the file by these pieces.
 
-        For files that are written once and seldom read soon: a disk may pass its cache by. A crash may leave any part.
+        For files that are written once and rarely read soon: the page cache may be bypassed. A crash may leave any
+        part.
         """
         ...
 
@@ -52,15 +53,14 @@ class File(Protocol):
         ...
 
     def sync(self) -> None:
-        """Makes every earlier write of this file, and its length, survive a crash."""
+        """Makes every earlier write of this file, and its length, durable."""
         ...
 
     def map(self) -> memoryview:
-        """A read-only view of the whole file as it is now. An empty file maps to empty bytes.
+        """Returns a read-only view of the whole current file. An empty file maps to empty bytes.
 
-        The file is read through first, so that a sector that cannot be read is an OSError here and does not kill the
-        process later. For files that are looked at once, at a start or by a tool; what is served from for as long as
-        the server runs is read by `read_at`.
+        The file is read first, so that an unreadable sector raises OSError here and does not kill the process later.
+        For files that are used once, at startup or by a tool. Files that a server serves from are read by `read_at`.
         """
         ...
 
@@ -68,7 +68,7 @@ class File(Protocol):
 
 
 class UnreadableError(OSError):
-    """The disk cannot read a part of a file; `begin` and `end` are its bytes, in whole sectors."""
+    """The disk cannot read a part of a file, the bytes from `begin` to before `end`, in whole sectors."""
 
     def __init__(self, cause: OSError, begin: int, end: int) -> None:
         super().__init__(cause.errno, cause.strerror)
@@ -77,14 +77,14 @@ class UnreadableError(OSError):
 
 
 KEEPS_DELETES = "that keeps deletes for an archive"
-"""In the lock note of a server whose deletes reach the archive: a run of the pipeline beside it looks for it."""
+"""Part of the lock note of a server whose deletes reach the archive. Runs of the pipeline check it."""
 
 
 class FolderLock(Protocol):
-    """Held while one process owns the data folder; the kernel lets go of it when the process dies."""
+    """Held while a process owns the data folder; the kernel releases it when the process dies."""
 
     def in_place(self) -> bool:
-        """Whether the locked file still has its path: not so once its folder was removed, moved or replaced."""
+        """Returns whether the locked file still has its path: False after its folder was removed, moved or replaced."""
         ...
 
     def release(self) -> None: ...
@@ -94,15 +94,15 @@ class FileSystem(Protocol):
     """Paths are strings with `/`; a missing path raises `FileNotFoundError`."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
-        """Opens a file; `create` makes it when it is missing (and implies `write`)."""
+        """Opens a file; `create` creates a missing one (and implies `write`)."""
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Replaces `target` in one step."""
+        """Replaces `target` atomically."""
         ...
 
     def link(self, source: str, target: str) -> None:
-        """Gives a file a second name, in one step. Raises FileExistsError where that name is taken."""
+        """Creates a hard link atomically. Raises FileExistsError if the name is taken."""
         ...
 
     def remove(self, path: str) -> None: ...
@@ -112,11 +112,11 @@ class FileSystem(Protocol):
         ...
 
     def list_dir(self, path: str) -> list[str]:
-        """The names in a folder, sorted."""
+        """Returns the names in a folder, sorted."""
         ...
 
     def make_dirs(self, path: str) -> None:
-        """Makes a folder and its missing parents, each made durable in the folder above it."""
+        """Creates a folder and its missing parents, durably."""
         ...
 
     def sync_dir(self, path: str) -> None: ...
@@ -126,13 +126,13 @@ class FileSystem(Protocol):
     def lock(self, path: str, note: str) -> FolderLock:
         """Takes the exclusive lock file at `path`, leaving `note` in it.
 
-        Raises `BlockingIOError` whose text is the holder's note when another process has it.
+        Raises `BlockingIOError` with the holder's note as its text if another process has it.
         """
         ...
 
 
 def map_file(fs: FileSystem, path: str) -> memoryview:
-    """A view of a whole file as it is now."""
+    """Returns a view of a whole current file."""
     file = fs.open(path)
     try:
         return file.map()
@@ -146,7 +146,7 @@ UNREADABLE_BYTE = 0xEE
 
 
 def map_damaged(fs: FileSystem, path: str) -> memoryview:
-    """A view of a whole file for tools that mend it; what cannot be read is filled with `UNREADABLE_BYTE`."""
+    """Returns a view of a whole file for repair tools; unreadable bytes are replaced by `UNREADABLE_BYTE`."""
     file = fs.open(path)
     try:
         try:
@@ -167,12 +167,12 @@ def _patched(file: File) -> bytearray:
 
 
 def unreadable_range(error: OSError) -> tuple[int, int] | None:
-    """The bytes that a disk could not read, where the error has them."""
+    """Returns the range of unreadable bytes, if the error has one."""
     return (error.begin, error.end) if isinstance(error, UnreadableError) else None
 
 
 def read_small(fs: FileSystem, path: str) -> str:
-    """The text of a file of a few bytes; empty where there is none."""
+    """Returns the text of a small file; empty if it does not exist."""
     try:
         file = fs.open(path)
     except FileNotFoundError:
@@ -184,7 +184,7 @@ def read_small(fs: FileSystem, path: str) -> str:
 
 
 def write_small(fs: FileSystem, path: str, text: str, folder: str) -> None:
-    """Replaces a file of a few bytes, durably: after a crash it has the old text or the new one."""
+    """Replaces a small file durably: after a crash it has the old text or the new one."""
     file = fs.open(path + ".tmp", create=True)
     try:
         file.truncate(0)
@@ -196,18 +196,21 @@ def write_small(fs: FileSystem, path: str, text: str, folder: str) -> None:
     fs.sync_dir(folder)
 
 
-# Small files that are replaced as a whole: a caller that reads one gets the old bytes or the new ones.
+# Small files that are replaced atomically: readers get the old bytes or the new ones.
 
 
 def replace_file(fs: FileSystem, path: str, data: bytes) -> None:
-    """Puts `data` at `path`, durably. A crash leaves the old file, the new one, or a `.tmp` that is written over."""
+    """Writes `data` to `path`, durably.
+
+    A crash leaves the old file or the new one, and perhaps a `.tmp` that is overwritten later.
+    """
     _replace(fs, path, path + ".tmp", data)
 
 
 def replace_beside_others(fs: FileSystem, path: str, data: bytes, attempt: str) -> None:
-    """The same where others may put something there at the same moment: each `attempt` has its own `.tmp`.
+    """Like `replace_file`, for concurrent writers: each `attempt` has its own `.tmp`.
 
-    Nothing is left of one that fails, and what a crash leaves is written over by nobody.
+    A failed attempt removes its file; a file left by a crash is never overwritten.
     """
     temporary = f"{path}.{attempt}.tmp"
     try:
@@ -220,7 +223,7 @@ def replace_beside_others(fs: FileSystem, path: str, data: bytes, attempt: str) 
 
 @contextlib.contextmanager
 def naming(path: str) -> Iterator[None]:
-    """Adds the path to an error of a write, such as that of a full disk, which the system leaves without one."""
+    """Adds the path to an error of a write, such as a full disk, for which the system gives none."""
     try:
         yield
     except OSError as error:
@@ -243,7 +246,7 @@ def _replace(fs: FileSystem, path: str, temporary: str, data: bytes) -> None:
 
 
 def read_whole(fs: FileSystem, path: str) -> bytes | None:
-    """The bytes of a file; None when it is not there."""
+    """Returns the bytes of a file; None if it does not exist."""
     try:
         file = fs.open(path)
     except FileNotFoundError:
@@ -254,7 +257,7 @@ def read_whole(fs: FileSystem, path: str) -> bytes | None:
         file.close()
 
 
-# Checksums of small files. A file without one was written by an earlier release and is read as it is.
+# Checksums of small files. A file without one was written by an earlier release and is accepted.
 #
 #     text    TEXT, line feed, "xxh3 " and the XXH3-64 of NAME, line feed, TEXT as 16 hexadecimal digits, line feed
 #     JSON    "checksum" is the last member of the object: the XXH3-64 of every byte before its comma
@@ -264,21 +267,21 @@ _JSON_CHECKSUM = re.compile(rb',"checksum":"([0-9a-f]{16})"\}\s*$')
 
 
 class WrongChecksumError(ValueError):
-    """A small file is not what was written."""
+    """The checksum of a small file is wrong."""
 
 
 def write_checked(fs: FileSystem, path: str, text: str) -> None:
-    """Replaces a file of a few bytes, durably, with a checksum of its name and its text."""
+    """Replaces a small file durably, with a checksum of its name and its text."""
     replace_file(fs, path, f"{text}\n{_TEXT_MARK}{_named_checksum(path, text)}\n".encode())
 
 
 def _named_checksum(path: str, text: str) -> str:
-    """With the name in it, so that a file in the place of another one is found."""
+    """The name is included to detect files that were swapped."""
     return xxh3_64_hexdigest(f"{path.rpartition('/')[2]}\n{text}".encode())
 
 
 def read_checked(fs: FileSystem, path: str) -> str:
-    """The text of a file that `write_checked` wrote; empty where there is none. Raises WrongChecksumError."""
+    """Returns the text of a file written by `write_checked`; empty if it does not exist. Raises WrongChecksumError."""
     found = read_small(fs, path)
     text, _, mark = found.removesuffix("\n").rpartition("\n")
     # Development versions left the name out.
@@ -291,13 +294,13 @@ def read_checked(fs: FileSystem, path: str) -> str:
 
 
 def add_checksum(data: bytes) -> bytes:
-    """A JSON object with its checksum as the last member."""
+    """Adds the checksum of a JSON object as its last member."""
     body = data.rstrip().removesuffix(b"}")
     return b'%b,"checksum":"%b"}' % (body, xxh3_64_hexdigest(body).encode())
 
 
 def check_json(data: bytes) -> bytes:
-    """The same bytes. Raises WrongChecksumError where a JSON object has a checksum that is not its own."""
+    """Returns the same bytes. Raises WrongChecksumError if a JSON object contains a wrong checksum."""
     found = _JSON_CHECKSUM.search(data)
     if found is not None and xxh3_64_hexdigest(data[: found.start()]).encode() != found[1]:
         raise WrongChecksumError("it has a wrong checksum")
@@ -313,7 +316,7 @@ def check_json(data: bytes) -> bytes:
 # | ENOMEM, ENOBUFS | memory |
 # | EINTR, EAGAIN | nothing: the call was cut short |
 #
-# None of them may be taken for damage, and none for a sync that failed for good: what was asked for can be asked again.
+# None of them counts as damage or as a permanently failed sync: the call can be repeated.
 
 _ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 _DESCRIPTORS = frozenset((errno.EMFILE, errno.ENFILE))
@@ -321,12 +324,12 @@ _PASSING = _ROOM | _DESCRIPTORS | {errno.ENOMEM, errno.ENOBUFS, errno.EINTR, err
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same call may well succeed later, with nothing lost meanwhile."""
+    """Returns whether the call may succeed later without any loss."""
     return isinstance(error, OSError) and error.errno in _PASSING
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether it is room on the disk that is short."""
+    """Returns whether the disk is full."""
     return isinstance(error, OSError) and error.errno in _ROOM
 
 
@@ -335,5 +338,5 @@ def lacks_descriptors(error: BaseException) -> bool:
 
 
 def as_refusal(error: OSError) -> RetryLaterError:
-    """The error for a client after a transient failure."""
+    """Returns the error for a client after a transient failure."""
     return DiskFullError() if is_full(error) else SystemBusyError(error.strerror or str(error))

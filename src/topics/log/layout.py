@@ -32,11 +32,11 @@ RESTORED = "restored"
 
 
 class FileFormat(NamedTuple):
-    """The versions of one format that this release knows."""
+    """The versions of a format that this release supports."""
 
     what: str
     mark: str
-    """The place of the version in a file."""
+    """The position of the version in a file."""
     written: str
     read: str
     otherwise: str
@@ -207,7 +207,7 @@ class Layout(NamedTuple):
 
     @property
     def near(self) -> str:
-        """Copies of objects, where the cold tier is an object store (`log.object_store.local_cache`)."""
+        """Copies of objects, if the cold tier is an object store (`log.object_store.local_cache`)."""
         return f"{self.root}/near"
 
     @property
@@ -226,7 +226,7 @@ class Layout(NamedTuple):
 
     @property
     def near_families(self) -> str:
-        """Copies of these, where the cold tier is an object store (`search.service.index_file_cache`)."""
+        """Copies of these, if the cold tier is an object store (`search.service.index_file_cache`)."""
         return f"{self.near}/families"
 
     @property
@@ -240,7 +240,7 @@ class Layout(NamedTuple):
 
     @property
     def pipeline_history(self) -> str:
-        """Which log the products are made of (`topics.spark.pipeline.rounds`)."""
+        """Identifies the log from which the products were built (`topics.spark.pipeline.rounds`)."""
         return f"{self.root}/pipeline/history"
 
     @property
@@ -250,8 +250,10 @@ class Layout(NamedTuple):
 
     @property
     def pipeline_told(self) -> str:
-        """The number of the newest catalog of which deletes were confirmed: an archive that has heard of less missed
-        some."""
+        """The number of the newest catalog whose deletes were confirmed.
+
+        An archive with a lower number has missed deletes.
+        """
         return f"{self.root}/pipeline/told"
 
     @property
@@ -269,7 +271,7 @@ class Layout(NamedTuple):
 
     @property
     def kept_run(self) -> str:
-        """Where the log of the last backup ends (`ops.backup.backup_files`)."""
+        """The end of the log in the last backup (`ops.backup.backup_files`)."""
         return f"{self.root}/backup/log/run"
 
     def kept_log(self, shard: int) -> str:
@@ -294,7 +296,7 @@ class Layout(NamedTuple):
         return f"{self.topics(cold)}/{topic_id:016x}"
 
     def segment(self, topic_id: int, first_seq: int, cold: bool = False) -> str:
-        """The path of a segment's two files without their endings."""
+        """Returns the path of a segment's two files without their suffixes."""
         return f"{self.topic(topic_id, cold)}/seg-{first_seq:020d}"
 
 
@@ -303,21 +305,21 @@ def wal_file(folder: str, number: int) -> str:
 
 
 def wal_numbers(names: Iterable[str]) -> list[int]:
-    """The numbers of the log files among the names in a shard's folder, sorted."""
+    """Returns the numbers of the log files in a shard's folder, sorted."""
     return sorted(number for name in names if (number := number_in(name, "", ".wal")) is not None)
 
 
 def number_in(name: str, before: str, after: str) -> int | None:
-    """The number in a file name such as snapshot-0000000000000007.bin; None for any other name."""
+    """Returns the number in a file name such as snapshot-0000000000000007.bin; None for any other name."""
     digits = name.removeprefix(before).removesuffix(after)
     whole = name == before + digits + after
     return int(digits) if whole and digits.isascii() and digits.isdigit() else None
 
 
-# Where segments and the archive may be kept besides the data folder: a folder, or an object store that a URL names.
+# Places for segments and the archive besides the data folder: a folder, or an object store given by a URL.
 
 SCHEMES = ("s3", "gs", "az")
-"""Amazon S3 and everything that speaks like it, Google Cloud Storage, Azure Blob Storage."""
+"""Amazon S3 and compatible stores, Google Cloud Storage, Azure Blob Storage."""
 
 
 def is_object_store(place: str | None) -> bool:
@@ -325,7 +327,7 @@ def is_object_store(place: str | None) -> bool:
 
 
 def check_place(place: str | None, what: str = "the cold folder") -> str | None:
-    """A place in its one spelling; raises SettingsError for a URL that names no object store."""
+    """Returns a place in canonical form. Raises SettingsError for a URL of an unknown object store."""
     if place is None:
         return None
     if not is_object_store(place):
@@ -340,9 +342,9 @@ def check_place(place: str | None, what: str = "the cold folder") -> str | None:
 
 
 def check_cold(place: str | None, data_dir: str) -> str | None:
-    """The place of the cold tier; raises SettingsError for one that is the data folder, under whatever name.
+    """Returns the place of the cold tier. Raises SettingsError if it is the data folder, also by another path.
 
-    A segment is copied there and then removed from where it was. Both would be the same file.
+    A segment is copied there and the original removed; in the data folder both would be the same file.
     """
     checked = check_place(place)
     if checked is not None and not is_object_store(checked) and _is_same(checked, data_dir):
@@ -351,9 +353,9 @@ def check_cold(place: str | None, data_dir: str) -> str | None:
 
 
 def check_backup(place: str | None, data_dir: str) -> str | None:
-    """The place for backups; raises SettingsError for one that is the data folder or in it, under whatever name.
+    """Returns the place for backups. Raises SettingsError if it is the data folder or inside it, also by another path.
 
-    Files there that the log does not name are damage, or in the way; and what takes the one takes the other.
+    Unknown files in a data folder count as damage, and the loss of the disk would take both.
     """
     checked = check_place(place, "the place for backups")
     if checked is not None and not is_object_store(checked):
@@ -366,10 +368,10 @@ def check_backup(place: str | None, data_dir: str) -> str | None:
 def _is_same(one: str, other: str) -> bool:
     try:
         return os.path.samefile(one, other)
-    except OSError:  # One of them is yet to be made.
+    except OSError:  # One of them does not exist yet.
         return os.path.realpath(one) == os.path.realpath(other)
 
 
 def absolute(place: str | None) -> str | None:
-    """The place as every process on the machine can find it."""
+    """Returns the place as an absolute path or URL, valid in every process on the machine."""
     return place if place is None or is_object_store(place) else os.path.abspath(place)

@@ -1,6 +1,6 @@
 """The real disk: Linux system calls behind the `FileSystem` interface, and nothing else.
 
-`fs.py` documents the promise of each call; what the kernel does that a reader would not guess is written here.
+`fs.py` documents the contract of each call; the comments here explain surprising behaviour of the kernel.
 """
 
 import contextlib
@@ -20,28 +20,28 @@ T = TypeVar("T")
 
 _FILE_BITS, _FOLDER_BITS, _OTHERS = 0o666, 0o777, 0o077
 
-# A file system that cannot reserve room answers with one of these; a sparse file of the right length has to do then.
+# A file system that cannot reserve space returns one of these; a sparse file of the right length is used instead.
 _CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL)
 _CANNOT_WRITE_DIRECTLY = (errno.EOPNOTSUPP, errno.EINVAL)
 
 _CLOSED = -1
 _MIB = 1024 * 1024
 
-# From here on a file written whole goes past the page cache: to fill fresh pages of it costs ten times the copying, and
-# a sealed segment is seldom read at once. The disk wants whole sectors at whole addresses.
+# Whole files of at least this size bypass the page cache: filling fresh pages costs ten times the copy, and a sealed
+# segment is rarely read at once. Direct I/O requires aligned sectors.
 _DIRECT_BYTES_MIN = 64 * 1024
 _SECTOR_BYTES = 4096
-# So does the middle of a long write into the log.
+# The middle of a long write to the log also bypasses the page cache.
 _LONG_BYTES_MIN = 1024 * 1024
 _STAGED_BYTES = 4 * 1024 * 1024
 _COPIED_BYTES = 512 * 1024
 
 
 class _SpareDescriptors:
-    """A few descriptors that are kept open for nothing, to be given up when there are no others.
+    """A reserve of open file descriptors, released when there are no others.
 
-    Connections leave the files their part (`topics.system.process`), but nobody keeps a library, or the rest of the
-    machine, from taking it. With these a log file is still turned, and the next process finds them there.
+    Connections leave a share of the descriptors to files (`topics.system.process`), but libraries or other processes
+    may take it. With the reserve a log file can still be rotated.
     """
 
     def __init__(self, count: int) -> None:
@@ -50,7 +50,7 @@ class _SpareDescriptors:
         self._mutex = threading.Lock()
 
     def insist(self, call: Callable[[], T]) -> T:
-        """Calls what needs a descriptor; a second time, with spare ones given up, where there was none."""
+        """Calls a function that needs a descriptor; if there is none, releases spare ones and calls it again."""
         try:
             return call()
         except OSError as error:
@@ -60,7 +60,7 @@ class _SpareDescriptors:
         return call()
 
     def refill(self) -> None:
-        """Takes back what was given up, as far as that is possible now."""
+        """Refills the reserve as far as possible."""
         if len(self._fds) == self._count:
             return
         with self._mutex, contextlib.suppress(OSError):
@@ -78,7 +78,7 @@ _spare = _SpareDescriptors(_SPARE_COUNT)
 
 
 class PosixFile:
-    """An open file descriptor. Closing forgets it, so a late call fails instead of reaching a reused number."""
+    """An open file descriptor. It is cleared on close, so a late call fails instead of using a reused number."""
 
     __slots__ = ("_fd",)
 
@@ -111,7 +111,7 @@ class PosixFile:
 
     def allocate(self, length: int) -> None:
         if length == 0:
-            return  # The system call refuses an empty range, but a file that is at least empty needs no work.
+            return  # The system call rejects an empty range; length 0 needs no work.
         try:
             os.posix_fallocate(self._fd, 0, length)
         except OSError as error:
@@ -121,8 +121,8 @@ class PosixFile:
                 os.ftruncate(self._fd, length)
 
     def sync(self) -> None:
-        # fdatasync also flushes the metadata that reading the data back needs, the length among it; what it saves over
-        # fsync is the journal write for a changed modification time.
+        # fdatasync also flushes the metadata needed to read the data, including the length. It saves the journal write
+        # for the modification time that fsync makes.
         if self._fd == _CLOSED:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))  # Python would raise ValueError here, and only here.
         os.fdatasync(self._fd)
@@ -130,11 +130,11 @@ class PosixFile:
     def map(self) -> memoryview:
         length = self.size()
         if length == 0:
-            return memoryview(b"")  # The kernel refuses to map nothing.
-        # A page that cannot be read ends the process with SIGBUS when it is first touched; a read only fails.
+            return memoryview(b"")  # The kernel rejects empty mappings.
+        # An unreadable page kills the process with SIGBUS at its first access; a read only fails.
         _read_through(self._fd, length)
-        # The mapping keeps its own descriptor until the last view of it is gone, so it outlives close() and remove(),
-        # and a process that holds many maps needs that many descriptors more.
+        # The mapping keeps its own descriptor until its last view is freed, so it outlives close() and remove(), and
+        # each mapping needs one more descriptor.
         return _spare.insist(lambda: memoryview(mmap.mmap(self._fd, length, access=mmap.ACCESS_READ)))
 
     def close(self) -> None:
@@ -144,14 +144,15 @@ class PosixFile:
             _spare.refill()
 
     def __del__(self) -> None:
-        # A segment or a snapshot stays open for as long as somebody reads it, and nobody knows who is the last.
+        # A segment or a snapshot stays open while it has readers, and the last reader does not know that it is the
+        # last.
         fd, self._fd = self._fd, _CLOSED
         if fd != _CLOSED:
             os.close(fd)
 
 
 class _Staging(threading.local):
-    """Memory at a page's start, one piece a thread, kept because touching new memory costs more than the copy."""
+    """Page-aligned buffers, one for each thread, kept because touching new memory costs more than the copy."""
 
     buffer: mmap.mmap | None = None
 
@@ -166,7 +167,7 @@ _staging = _Staging()
 
 @contextlib.contextmanager
 def _past_the_cache(fd: int) -> Iterator[None]:
-    """Writes to the file go past the page cache meanwhile. Raises `OSError` where the file system cannot do that."""
+    """Lets writes to the file bypass the page cache. Raises `OSError` if the file system does not support it."""
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT)
     try:
@@ -176,7 +177,10 @@ def _past_the_cache(fd: int) -> Iterator[None]:
 
 
 def _write_directly(fd: int, pieces: Sequence[BytesLike], length: int) -> bool:
-    """Writes without the page cache; False, with nothing written that matters, where the file system cannot."""
+    """Writes without the page cache.
+
+    Returns False if the file system does not support it; nothing relevant was written then.
+    """
     try:
         with _past_the_cache(fd):
             _write_sectors(fd, 0, pieces)
@@ -189,13 +193,15 @@ def _write_directly(fd: int, pieces: Sequence[BytesLike], length: int) -> bool:
 
 
 def _write_long(fd: int, offset: int, data: BytesLike) -> bool:
-    """Writes the whole sectors of it without the page cache, and what is left at both ends through it; False where the
-    file system cannot, and then any of it may be written."""
+    """Writes whole sectors without the page cache, and the rest at both ends through it.
+
+    Returns False if the file system does not support it; any part may be written then.
+    """
     first = -(-offset // _SECTOR_BYTES) * _SECTOR_BYTES
     try:
         with memoryview(data) as whole, whole.cast("B") as view:
             last = (offset + len(view)) // _SECTOR_BYTES * _SECTOR_BYTES
-            # In order, so that a process that is stopped on the way has written a prefix.
+            # In order, so that a stopped process has written a prefix.
             _write_all(fd, offset, view[: first - offset])
             with _past_the_cache(fd), view[first - offset : last - offset] as sectors:
                 _write_sectors(fd, first, (sectors,))
@@ -208,14 +214,14 @@ def _write_long(fd: int, offset: int, data: BytesLike) -> bool:
 
 
 def _write_sectors(fd: int, offset: int, pieces: Sequence[BytesLike]) -> None:
-    """Writes pieces one behind the other, and behind the last of them whatever fills its sector."""
+    """Writes pieces consecutively, and pads the last one to a whole sector."""
     with memoryview(_staging.room()) as staged:
         filled = 0
         for piece in pieces:
             with memoryview(piece) as whole, whole.cast("B") as view:
                 done = 0
                 while done < len(view):
-                    # A bit at a time: a copy keeps the interpreter from the other threads.
+                    # In small parts: a copy holds the interpreter lock.
                     size = min(_COPIED_BYTES, len(view) - done, _STAGED_BYTES - filled)
                     staged[filled : filled + size] = view[done : done + size]
                     done, filled = done + size, filled + size
@@ -227,7 +233,7 @@ def _write_sectors(fd: int, offset: int, pieces: Sequence[BytesLike]) -> None:
 
 
 class PosixLock:
-    """A held flock. The file stays when the lock goes: removing it would let two later owners lock two files."""
+    """A held flock. The file is not removed on release: otherwise two later owners could lock two different files."""
 
     __slots__ = ("_fd", "_path")
 
@@ -250,17 +256,17 @@ class PosixLock:
 
 
 class PosixFileSystem:
-    """Every call is one or a few system calls; there is no state here, so one instance serves all threads.
+    """Every call is one or a few system calls. There is no state, so one instance serves all threads.
 
-    A file or a folder may be read by the caller that may read the folder that it is made in, less what the umask takes
-    away. So the root alone decides (`make_private`), for every tool that works in it.
+    A new file or folder inherits the permissions of its folder, minus the umask. So the root folder alone
+    (`make_private`) determines access, whichever tool works in it.
     """
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> PosixFile:
         flags = os.O_RDWR if write or create else os.O_RDONLY
         mode = _mode_in(path, _FILE_BITS) if create else 0
         fd = _spare.insist(lambda: os.open(path, flags | (os.O_CREAT if create else 0), mode))
-        # Linux opens a folder for reading without complaint and only the first read would fail.
+        # Linux opens a folder for reading without an error; only the first read would fail.
         if flags == os.O_RDONLY and stat.S_ISDIR(os.fstat(fd).st_mode):
             os.close(fd)
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -285,8 +291,8 @@ class PosixFileSystem:
         path = os.path.normpath(path)
         parent = os.path.dirname(path) or "."
         if os.path.isdir(path):
-            # The folder may have been made by a process that was killed before it could sync the name, so finding it
-            # has no information about a power loss. Where the parent may not be read, this process cannot have made it.
+            # The folder may have been created by a process that was killed before it synced the name, so an existing
+            # folder is synced, too. If the parent is not readable, this process cannot have created it.
             with contextlib.suppress(PermissionError):
                 self.sync_dir(parent)
             return
@@ -294,7 +300,7 @@ class PosixFileSystem:
         try:
             os.mkdir(path, _mode_in(path, _FOLDER_BITS))
         except FileExistsError:
-            if not os.path.isdir(path):  # Another process making the same folder first is as good.
+            if not os.path.isdir(path):  # Another process may create the same folder first.
                 raise
         self.sync_dir(parent)
 
@@ -306,8 +312,8 @@ class PosixFileSystem:
             os.close(fd)
 
     def exists(self, path: str) -> bool:
-        # os.path.exists answers False to every error. A log that is taken for missing because the disk could not be
-        # read would be begun anew over the old one, so only the errors that mean "not there" do here.
+        # os.path.exists returns False for every error. A log that seems missing because of a read error would be
+        # overwritten by a new one, so only errors that mean "not found" return False here.
         try:
             os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -315,7 +321,7 @@ class PosixFileSystem:
         return True
 
     def lock(self, path: str, note: str) -> PosixLock:
-        # Opened without O_TRUNC: the note in the file is the holder's until the lock is ours.
+        # Opened without O_TRUNC: the note in the file belongs to the holder until this process has the lock.
         fd = os.open(path, os.O_RDWR | os.O_CREAT, _mode_in(path, _FILE_BITS))
         try:
             try:
@@ -323,7 +329,7 @@ class PosixFileSystem:
             except BlockingIOError:
                 holder = _read_all(fd, 0, os.fstat(fd).st_size)
                 raise BlockingIOError(holder.decode(errors="replace")) from None
-            # A loser who looks between these two calls reads an empty note, which beats half of an old one.
+            # A process that reads between these two calls gets an empty note, which is better than half of an old one.
             os.ftruncate(fd, 0)
             _write_all(fd, 0, note.encode())
         except BaseException:
@@ -333,7 +339,7 @@ class PosixFileSystem:
 
 
 def check_data_folder(path: str, needed_bytes: int) -> None:
-    """Raises SettingsError for a data folder that cannot be one: a file, or a new folder on a disk that is too small.
+    """Raises SettingsError for an unusable data folder: a file, or a new folder on a disk that is too small.
 
     An existing folder is opened on a full disk as well: its records can be read and deleted.
     """
@@ -354,7 +360,7 @@ def check_data_folder(path: str, needed_bytes: int) -> None:
 
 
 def is_locked(path: str) -> bool:
-    """Whether a process holds the lock file at `path`. The question takes the lock for a moment where nobody has it."""
+    """Returns whether a process holds the lock file at `path`. A free lock is taken for a moment."""
     try:
         fd = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -369,7 +375,7 @@ def is_locked(path: str) -> bool:
 
 
 def make_private(path: str) -> None:
-    """Sees to it that nobody but its owner can look into a folder; one of somebody else's is left to them."""
+    """Restricts a folder to its owner. A folder of another user is not changed."""
     os.makedirs(path, _FOLDER_BITS & ~_OTHERS, exist_ok=True)
     found = os.stat(path)
     if found.st_mode & _OTHERS and found.st_uid == os.geteuid():
@@ -382,7 +388,7 @@ def _mode_in(path: str, bits: int) -> int:
 
 
 def _read_all(fd: int, offset: int, length: int) -> bytes:
-    """Reads until `length` or the end of the file: a signal or a network disk may hand over less at a time."""
+    """Reads until `length` or the end of the file: a signal or a network disk may cause short reads."""
     data = os.pread(fd, length, offset)
     if len(data) == length or not data:
         return data
@@ -395,7 +401,7 @@ def _read_all(fd: int, offset: int, length: int) -> bytes:
 
 
 def _read_through(fd: int, length: int) -> None:
-    """Reads a file and keeps nothing of it. Raises UnreadableError with the sectors that the disk cannot read."""
+    """Reads a file and discards the content. Raises UnreadableError with the sectors that the disk cannot read."""
     with memoryview(_staging.room()) as room:
         offset = 0
         while offset < length:
@@ -411,7 +417,7 @@ def _read_through(fd: int, length: int) -> None:
 
 
 def _unreadable(fd: int, offset: int, length: int, error: OSError) -> UnreadableError:
-    """The first sectors in a row from an offset on that the disk cannot read."""
+    """Returns the first run of unreadable sectors from an offset on."""
     begin = end = offset
     found = False
     while end < length:
@@ -427,7 +433,7 @@ def _unreadable(fd: int, offset: int, length: int, error: OSError) -> Unreadable
 
 
 def _write_all(fd: int, offset: int, data: BytesLike) -> None:
-    """Writes until nothing is left: the kernel may take fewer bytes than offered, and states why when asked again."""
+    """Writes until nothing is left: the kernel may accept fewer bytes, and reports the reason at the next call."""
     done = os.pwrite(fd, data, offset)
     if isinstance(data, bytes) and done == len(data):
         return

@@ -1,9 +1,9 @@
 """Replay of a shard's log, which distinguishes a torn tail from damage.
 
 A crash may leave the end of the newest file in any shape: a frame cut short, zeros, garbage, or, where the machine
-itself went down, holes with later frames behind them, because unsynced writes reach the disk in any order. All of that
-is not read: nothing in it was promised to survive, and the checkpoint that ends a recovery removes it. Everything else
-is damage, and damage is never silent:
+itself went down, holes with later frames behind them, because unsynced writes reach the disk in any order. Such a tail
+is not read: none of it was acknowledged as durable, and the checkpoint that ends a recovery removes it. Everything else
+is damage, which is always reported:
 
 | at the place where the next frame should be | what it is |
 |---|---|
@@ -15,10 +15,10 @@ is damage, and damage is never silent:
 | a file missing from the row of numbers, or a valid frame with another lsn | damage |
 | a frame of an unknown kind or version whose checksum is right | a newer release wrote it: NewerFormatError |
 
-Reading damaged snapshots: every frame that is still valid, and what is missing between them.
+Reading damaged snapshots: every frame that is still valid, and the gaps between them.
 
-`log.snapshot_files` reads a chain that must be whole, for starting. Here nothing is refused: each topic's state is its
-own frame, so damage costs the topics whose frames it hit and no others.
+`log.snapshot_files` reads a chain for a start, and requires it to be complete. This reader accepts damaged chains: each
+topic's state is a separate frame, so damage affects only topics whose frames it hit.
 """
 
 from collections.abc import Callable, Iterator
@@ -57,7 +57,8 @@ from topics.model.errors import Finding
 
 
 class Tear(NamedTuple):
-    """Where the log was cut: everything from `offset` of file `number` on, and all later files, is not part of it."""
+    """The position of a torn tail: everything from `offset` of file `number` on, and all later files, is not part of
+    the log."""
 
     number: int
     offset: int
@@ -66,27 +67,27 @@ class Tear(NamedTuple):
 
 
 class ShardEnd(NamedTuple):
-    """How far a shard's log reaches."""
+    """The end of a shard's log."""
 
     next_lsn: int
     next_number: int
-    """A file number that no file has, not even one behind a tear."""
+    """A file number that is unused, even by files after a torn tail."""
     tear: Tear | None
     frames: int
 
 
 class LogDamaged(Exception):
-    """The log has damage that no crash explains; `finding` names the place."""
+    """The log has damage that no crash explains; `finding` has the position."""
 
     def __init__(self, finding: Finding, resume: tuple[int, int] | None) -> None:
         super().__init__(finding.what)
         self.finding = finding
         self.resume = resume
-        """(file number, offset) of the first valid frame behind the damage, for a caller that salvages the rest."""
+        """(file number, offset) of the first valid frame after the damage, for callers that recover the rest."""
 
 
 class ShardReader:
-    """Walks a shard's frames from a position on; `on_bytes` is told how many bytes of log were read, for progress."""
+    """Reads a shard's frames from a position on; `on_bytes` gets the number of bytes read, for progress."""
 
     def __init__(
         self, fs: FileSystem, folder: str, same_boot: bool, on_bytes: Callable[[int], None] = lambda count: None
@@ -104,7 +105,7 @@ class ShardReader:
         return wal_numbers(names)
 
     def secure(self) -> None:
-        """Makes durable what was written to the newest file; every other one was synced before the next was begun."""
+        """Syncs the newest file; every other one was synced before the next was started."""
         for number in self.numbers()[-1:]:
             file = self._fs.open(wal_file(self._folder, number))
             try:
@@ -113,7 +114,7 @@ class ShardReader:
                 file.close()
 
     def size_from(self, first_number: int) -> int:
-        """How many bytes of log there are at most, for progress."""
+        """Returns the maximum number of bytes of log, for progress."""
         total = 0
         for number in self.numbers():
             if number >= first_number:
@@ -123,7 +124,7 @@ class ShardReader:
         return total
 
     def replay(self, first_number: int, first_lsn: int, apply: Callable[[Frame], None]) -> ShardEnd:
-        """Hands every frame from `first_lsn` on to `apply`, in order."""
+        """Passes every frame from `first_lsn` on to `apply`, in order."""
         expected, frames = first_lsn, 0
         numbers = [number for number in self.numbers() if number >= first_number]
         for place, number in enumerate(numbers):
@@ -160,14 +161,14 @@ class ShardReader:
         expected: int,
         later: list[int],
     ) -> Tear | None:
-        """Decides what stands where frame `expected` should: None when the log goes on in the next file."""
+        """Classifies the bytes at the position of frame `expected`; None if the log continues in the next file."""
         behind = list(find_frames(buffer, offset))
         if not behind and found is None and later and self._begins_with(later[0], expected):
-            # The common case; looking through all later files for each file would take for ever in a long log.
+            # The common case; scanning all later files for each file would take too long in a long log.
             return None
         if not behind and later:
             behind = self._first_frames(later)
-            # A hole where the next file begins is judged there: a power cut may tear that file's first write.
+            # A hole at the start of the next file is classified there: a power cut may tear that file's first write.
             if found is None and (not behind or behind[0].start > 0 or behind[0].lsn == expected):
                 return None
         if not behind and not later:
@@ -176,7 +177,8 @@ class ShardReader:
             reason = found.reason if isinstance(found, BadFrame) else "bytes that are not a frame"
             return Tear(number, offset, reason, 0)
         what = _describe(found, expected)
-        # No crash puts a valid frame into another's place, nor harms a file that was synced before the next was made.
+        # A crash neither puts a valid frame into another's place nor damages a file that was synced before the next was
+        # created.
         unexplained = self._same_boot or bool(later) or isinstance(found, Frame)
         if unexplained or max(frame.synced for frame in behind) >= expected:
             end = behind[0].start if behind and behind[0].start > offset else len(buffer)
@@ -219,12 +221,12 @@ _END_BYTES = (OVERHEAD_BYTES + len(encode_end(0)), OVERHEAD_BYTES + len(encode_e
 
 
 class DamagedTopic(msgspec.Struct):
-    """A topic in one snapshot: its state, unless that is lost, and those blocks of its tail that are left."""
+    """A topic in one snapshot: its state, unless it is lost, and the remaining blocks of its tail."""
 
     topic_id: int
     state: TopicState | None
     blocks: list[tuple[int, BlockParts]]
-    """Each with its place in the tail; counted from the first that is left where the state is lost."""
+    """Blocks with their position in the tail, counted from the first remaining one if the state is lost."""
 
 
 class Member:
@@ -236,9 +238,9 @@ class Member:
         self.head: SnapshotHead | None = None
         self.findings: list[Finding] = []
         self.complete = False
-        """Whether every topic that was in it is known to be still there."""
+        """Whether every topic of the snapshot is known to be readable."""
         self.lost_bytes: int | None = 0
-        """How many bytes of it are damaged; None when nobody knows how many are missing."""
+        """The number of damaged bytes; None if the number of missing bytes is unknown."""
         self.frames = 0
         self._frames: list[tuple[int, FrameKind]] = []
         self._buffer = memoryview(b"")
@@ -267,7 +269,7 @@ class Member:
                 whole = not self.findings
                 self._damaged(f"the snapshot is damaged: {reason}", offset, end)
                 if behind is None:
-                    # Nothing but the last frame is as short as that. Otherwise nobody knows how much was cut off.
+                    # Only the last frame is this short. Otherwise the length of the missing part is unknown.
                     self.complete = whole and end - offset in _END_BYTES
                     self.lost_bytes = self.lost_bytes if self.complete else None
                     return
@@ -307,7 +309,7 @@ class Member:
         self.lost_bytes = (self.lost_bytes or 0) + end - begin
 
     def topics(self) -> Iterator[DamagedTopic]:
-        """Everything that is left, topic by topic in the order of the file."""
+        """Yields everything that is readable, topic by topic in the order of the file."""
         current: DamagedTopic | None = None
         state_lsn = 0
         for start, kind in self._frames:
@@ -333,7 +335,7 @@ class Member:
 
 
 def _proves_damage(frame: Frame, span: list[Frame], buffer: memoryview) -> bool:
-    """Whether a directory agrees with the frames of the topics before it: a start takes its word for it."""
+    """Returns whether a directory agrees with the frames of the topics before it, because a start trusts it."""
     try:
         said = decode_directory(frame.body)
         states = {topic.start: (topic.topic_id, decode_topic(topic.body)) for topic in span}
@@ -351,7 +353,7 @@ def _proves_damage(frame: Frame, span: list[Frame], buffer: memoryview) -> bool:
 
 
 class Chain:
-    """The snapshots that make up the state, the full one first, as far as they can be found."""
+    """Returns the snapshots that make up the state, the full one first, as far as they exist."""
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self.findings: list[Finding] = []
@@ -361,16 +363,16 @@ class Chain:
         heads = [member.head for member in found.values() if member.head is not None]
         heads += [noted] if noted is not None else []
         self.newest = max(heads, key=lambda head: head.number, default=None)
-        """The head of the newest snapshot; None when no snapshot can be read."""
+        """The head of the newest snapshot; None if no snapshot is readable."""
         named = [*self.newest.chain, self.newest.number] if self.newest is not None else []
         last = named[-1] if named else 0
         named += [number for number in numbers if number > last]
         self.members = [found.get(number) or Member(fs, layout, number) for number in named]
         self.replaced = [number for number in numbers if number not in named]
-        """Snapshots that a newer one has replaced; a crash left them."""
+        """Snapshots that a newer one has replaced, left by a crash."""
         self.highest = max([*numbers, last])
         self.located = self.newest is not None and self.highest == self.newest.number
-        """Whether it is known where in the log the newest snapshot stands."""
+        """Whether the log position of the newest snapshot is known."""
 
     def _note(self, fs: FileSystem, layout: Layout) -> SnapshotHead | None:
         try:
@@ -385,11 +387,11 @@ class Chain:
 
     @property
     def complete(self) -> bool:
-        """Whether no topic's state can be missing."""
+        """Whether it is certain that no topic's state is missing."""
         return all(member.complete for member in self.members)
 
 
-# Files in a data folder that are not part of the state: what a crash left, and what does not belong there.
+# Files in a data folder that are not part of the state: leftovers of a crash, and unknown files.
 
 _OWN = (
     ".topics.lock", "archive", "backup", "families", "machine", "meta", "near", "pipeline", "repair", "reserve",
@@ -399,7 +401,10 @@ _OWN_META = ("catalog", "newest")
 
 
 def find_orphans(fs: FileSystem, layout: Layout, chain: Chain, named: set[SegmentKey]) -> Iterator[tuple[str, str]]:
-    """Each such file's path and what it is. None of them is damage, and the next start removes most of them."""
+    """Returns the path and a description of each such file.
+
+    None of them is damage, and the next start removes most of them.
+    """
     for name in _names(fs, layout.root):
         if name not in _OWN and number_in(name, "damaged-", "") is None:
             yield f"{layout.root}/{name}", "it does not belong to the log"
@@ -449,14 +454,14 @@ def _segments(fs: FileSystem, layout: Layout, named: set[SegmentKey], cold: bool
 
 
 def topic_folders(fs: FileSystem, layout: Layout) -> set[int]:
-    """The numbers of all topics that have a folder, in either tier."""
+    """Returns the numbers of all topics that have a folder in either tier."""
     tiers = (False, True) if layout.cold_root is not None else (False,)
     found = {topic_id_of(name) for cold in tiers for name in _names(fs, layout.topics(cold))}
     return {topic_id for topic_id in found if topic_id is not None}
 
 
 def topic_id_of(folder: str) -> int | None:
-    """The number of the topic that a folder's name stands for; None for any other name."""
+    """Returns the topic number of a folder's name; None for any other name."""
     digits = len(folder) == 16 and all(digit in "0123456789abcdef" for digit in folder)
     return int(folder, 16) if digits else None
 

@@ -1,7 +1,7 @@
 """The sealed segment format: consecutive blocks of one topic, immutable except for one flag byte a record.
 
-All numbers are little endian. A segment is two files; both are complete or not part of the log at all, because a
-snapshot names a segment only after both are on disk.
+All numbers are little endian. A segment consists of two files. Both are complete, because a snapshot names a segment
+only after both are on disk.
 
 `seg-<first seq>.data`
 
@@ -25,8 +25,8 @@ snapshot names a segment only after both are on disk.
          .     8  XXH3-64 of the header, the name and the chunk checksums
          .     n  delete flags, one byte a record: 0xD5 = deleted, anything else = live
 
-A chunk is checked when it is first read, so damage is told with the seqs that lie in it. The flags stand behind every
-checksum: flipping one is a single-byte write that no crash can tear and that leaves every checksum right.
+A chunk is verified at its first read, so damage is reported with its seqs. The flags are not covered by a checksum:
+setting one is a single-byte write that no crash can tear and that changes no checksum.
 
 `seg-<first seq>.idx`
 
@@ -70,7 +70,7 @@ _INDEX_MAGIC = b"TPIDX001"
 _INDEX_WRITTEN_MAGIC = b"TPIDX002"
 _DATA_HEAD = Struct("<8sQQQQQQIIIHBB")
 _HEAD_READ_BYTES = 4096
-"""Enough for the header and nearly every name."""
+"""Sufficient for the header and nearly every name."""
 _INDEX_HEAD = Struct("<8sQQIIII")
 _BLOCK = Struct("<IIQ")
 _CHECKSUM = Struct("<Q")
@@ -113,7 +113,7 @@ class SegmentHead(msgspec.Struct, frozen=True):
 
 
 def encode_data(head: SegmentHead, texts: Sequence[bytes], flags: bytes) -> list[bytes]:
-    """The pieces of a `.data` file in order. Its text comes in as many pieces as one likes."""
+    """Returns the pieces of a `.data` file in order. The text may have any number of pieces."""
     name = head.name.encode()
     start = _DATA_HEAD.pack(
         _DATA_MAGIC, head.topic_id, head.epoch, head.first_seq, head.payload_bytes, head.first_ts, head.last_ts,
@@ -124,8 +124,8 @@ def encode_data(head: SegmentHead, texts: Sequence[bytes], flags: bytes) -> list
 
 
 def join_texts(texts: list[bytes]) -> list[bytes]:
-    """Texts with a comma between two of them, as few pieces that are not long: to join all of them would keep the
-    interpreter from everyone else. A long text is a piece by itself, as to copy it would cost more than to write it."""
+    """Joins texts with commas into few pieces of limited size: joining all of them would hold the interpreter lock for
+    too long. A long text stays a separate piece, because a copy would cost more than a write."""
     pieces: list[bytes] = []
     some: list[bytes] = []
     size = 0
@@ -139,13 +139,13 @@ def join_texts(texts: list[bytes]) -> list[bytes]:
 
 
 def _one(texts: list[bytes]) -> bytes:
-    """A lone text as it is, which may be a view (`wire.preencoding`)."""
+    """Returns a single text unchanged, because it may be a view (`wire.preencoding`)."""
     return texts[0] if len(texts) == 1 else b",".join(texts)
 
 
 def _chunk_digests(texts: Sequence[bytes]) -> Iterator[int]:
-    """The digest of each chunk of what the texts are together."""
-    # The rest of an earlier text for a chunk that continues in the next one.
+    """Returns the digests of the chunks of the joined texts."""
+    # The rest of an earlier text whose chunk continues in the next one.
     rest = b""
     for text in texts:
         view, at = memoryview(text), 0
@@ -164,18 +164,18 @@ def _chunk_digests(texts: Sequence[bytes]) -> Iterator[int]:
 
 
 def decode_head(data: memoryview) -> SegmentHead:
-    """Reads and checks everything of a `.data` file but its text; raises ValueError naming what is wrong."""
+    """Reads and verifies a `.data` file except for its text. Raises ValueError with the problem."""
     return _decode_head(lambda begin, size: data[begin : begin + size], len(data))[0]
 
 
 def read_head(file: File) -> tuple[SegmentHead, Sequence[int]]:
-    """The same of an open file; also the checksums of its chunks."""
+    """Like `decode_head`, for an open file. Returns the checksums of its chunks, too."""
     head, sums = _decode_head(lambda begin, size: memoryview(file.read_at(begin, size)), file.size())
     return head, array("Q", bytes(sums))
 
 
 def _decode_head(read: Callable[[int, int], memoryview], file_bytes: int) -> tuple[SegmentHead, memoryview]:
-    """The head of a file, and the checksums of its chunks as they are stored; `read` takes an offset and a length."""
+    """Returns the header of a file, and the stored checksums of its chunks. `read` takes an offset and a length."""
     start = read(0, _HEAD_READ_BYTES)
     magic = bytes(start[:8])
     if len(start) < _DATA_HEAD.size or not is_version_of(magic, _DATA_MAGIC):
@@ -198,7 +198,7 @@ def _decode_head(read: Callable[[int, int], memoryview], file_bytes: int) -> tup
         digest.update(sums)
         right = len(behind) == sums_bytes + 8 and digest.intdigest() == _CHECKSUM.unpack_from(behind, sums_bytes)[0]
     if magic != _DATA_MAGIC:
-        # A damaged digit of the magic leaves everything else as this version has it.
+        # If only the version digit of the magic is damaged, everything else is valid for this version.
         if right:
             raise ValueError("it is not a segment file")
         raise NewerFormatError(f"a segment of the format {str(magic, 'ascii')}")
@@ -214,7 +214,7 @@ def _decode_head(read: Callable[[int, int], memoryview], file_bytes: int) -> tup
 
 
 def is_version_of(magic: bytes, known: bytes) -> bool:
-    """Whether a magic is `known` or has other digits at its end, which are those of another version."""
+    """Returns whether a magic is `known`, or differs only in its last digits and so belongs to another version."""
     return magic == known or (magic[:-3] == known[:-3] and magic[-3:].isdigit())
 
 
@@ -255,8 +255,11 @@ def encode_index(
     tags: Mapping[bytes, Sequence[int]],
     written: Sequence[int] = (),
 ) -> list[bytes]:
-    """The pieces of an `.idx` file: `blocks` are (index, ts), `tags` maps a tag's JSON string to record indexes,
-    `written` states when each block was written; without it, the ts counts."""
+    """Returns the pieces of an `.idx` file.
+
+    `blocks` are (index, ts), `tags` maps a tag's JSON string to record indexes, `written` has the time at which each
+    block was written; without it, the ts is used.
+    """
     times = b"" if not written or list(written) == [ts for _, ts in blocks] else _times(written)
     ordered = sorted(tags)
     table, postings = array("I"), array("I")
@@ -269,7 +272,7 @@ def encode_index(
         _INDEX_WRITTEN_MAGIC if times else _INDEX_MAGIC, topic_id, first_seq, len(rows) // ROW_BYTES, len(blocks),
         len(ordered), string_end,
     )  # fmt: skip
-    # An index with the four zero bytes behind it is a number of eight bytes, as a ts is.
+    # An index and its four zero bytes form a number of eight bytes, like a ts.
     block_table = struct.pack(f"<{2 * len(blocks)}Q", *itertools.chain.from_iterable(blocks))
     pieces = [head, rows, block_table, table.tobytes(), b"".join(ordered), postings.tobytes(), times]
     digest = xxh3_64()
@@ -283,26 +286,26 @@ def _times(written: Sequence[int]) -> bytes:
 
 
 def _sealed(magic: bytes, data: memoryview) -> bool:
-    """Whether the checksum of an `.idx` file is right if it begins with this magic."""
+    """Returns whether the checksum of an `.idx` file is correct with this magic."""
     digest = xxh3_64(magic)
     digest.update(data[8:-8])
     return bool(digest.intdigest() == _CHECKSUM.unpack_from(data, len(data) - 8)[0])
 
 
 def data_bytes(name: str, count: int, text_bytes: int) -> int:
-    """The bytes of the `.data` of a segment with so many records of a topic of this name."""
+    """Returns the size of the `.data` file of a segment."""
     return _DATA_HEAD.size + len(name.encode()) + text_bytes + 8 * -(-text_bytes // CHUNK_BYTES) + 8 + count
 
 
 class SegmentIndex:
-    """An `.idx` file, checked once when it is opened."""
+    """An `.idx` file, verified when it is opened."""
 
     def __init__(self, data: memoryview) -> None:
         magic = bytes(data[:8])
         if len(data) < _INDEX_HEAD.size + 8 or not is_version_of(magic, _INDEX_MAGIC):
             raise ValueError("it is not a segment index")
         if magic not in (_INDEX_MAGIC, _INDEX_WRITTEN_MAGIC):
-            # A damaged digit of the magic leaves everything else as one of these versions has it.
+            # If only the version digit of the magic is damaged, everything else is valid for one of these versions.
             if any(_sealed(known, data) for known in (_INDEX_MAGIC, _INDEX_WRITTEN_MAGIC)):
                 raise ValueError("it is not a segment index")
             raise NewerFormatError(f"a segment index of the format {str(magic, 'ascii')}")
@@ -325,28 +328,28 @@ class SegmentIndex:
         self._tags = data[blocks_end:tags_end].cast("I")
         self._strings = data[tags_end:strings_end]
         self._postings = data[strings_end:postings_end].cast("I")
-        # Behind strings of any length, so that it need not lie where a view of numbers may begin.
+        # Follows strings of any length, so it may be unaligned for a view of numbers.
         self._written = array("Q", bytes(data[postings_end:-8])) if has_times else self._block_times
 
     def blocks(self) -> list[tuple[int, int]]:
-        """(index of the first record, ts) of every block."""
+        """Returns (index of the first record, ts) of every block."""
         return list(zip(self._block_starts.tolist(), self._block_times.tolist(), strict=True))
 
     def ts_at(self, index: int) -> int:
         return int(self._block_times[bisect_right(self._block_starts, index) - 1])
 
     def count_before(self, deadline: int) -> int:
-        """How many records from the front have a ts before `deadline`; times never go back along a topic."""
+        """Returns the number of leading records with a ts before `deadline`; times never decrease in a topic."""
         place = bisect_left(self._block_times, deadline)
         return int(self._block_starts[place]) if place < self.block_count else self.count
 
     def count_written_before(self, deadline: int) -> int:
-        """How many records from the front were written before a moment; these times never go back either."""
+        """Returns the number of leading records that were written before a time; these times never decrease either."""
         place = bisect_left(self._written, deadline)
         return int(self._block_starts[place]) if place < self.block_count else self.count
 
     def written(self) -> list[int]:
-        """When each block was written."""
+        """The time at which each block was written."""
         return self._written.tolist()
 
     def tag_at(self, place: int) -> bytes:
@@ -358,7 +361,7 @@ class SegmentIndex:
         return self._postings[begin : self._tags[2 * place + 1]].tolist()
 
     def first_tag_from(self, text: bytes) -> int:
-        """The place of the first tag not below `text`, by bytes."""
+        """Returns the position of the first tag that is not below `text`, by bytes."""
         lo, hi = 0, self.tag_count
         while lo < hi:
             middle = (lo + hi) // 2

@@ -1,11 +1,11 @@
 """Segment files: write, open, flip flags, move to the cold tier.
 
-Nothing here decides anything: the engine states which segment, this knows the files. A segment becomes part of the log
-only when a snapshot names it, so files are written in place without a temporary name; what a crash leaves half written
-is an orphan that the next start removes. Every method but `write` may be called from any thread.
+The engine decides which segments to write; this module handles the files. A segment becomes part of the log only when a
+snapshot names it, so files are written without a temporary name. A half-written file left by a crash is removed by the
+next start. Every method but `write` may be called from any thread.
 
-Where the cold tier is an object store, a cold segment's data is only fetched for its text. Its index and its flags are
-kept on the local disk (`log.object_store.local_cache`), and `index`, `flags` and `rows` ask for nothing else.
+If the cold tier is an object store, a cold segment's data is fetched for its text only. Its index and its flags are
+kept on the local disk (`log.object_store.local_cache`), and `index`, `flags` and `rows` need nothing else.
 """
 
 import errno
@@ -36,7 +36,7 @@ from topics.log.segment import (
 from topics.model.errors import ColdStoreUnavailableError, NewerFormatError, RetryLaterError
 from topics.wire.record_slicing import RowsOnly, View, end_that_fits
 
-# Files that are written at one time and synced at another, and what a sync that fails means for them.
+# Files that are written first and synced later, and the handling of failed syncs.
 #
 # Linux may count pages as clean that a sync could not write: they are still read, and the next sync succeeds without
 # them. So a file whose sync failed is written again before it is synced again. It is read from the file, which has the
@@ -44,17 +44,17 @@ from topics.wire.record_slicing import RowsOnly, View, end_that_fits
 
 
 class UnsyncedFiles:
-    """Every method may be called from any thread; of one file, one at a time."""
+    """Thread-safe, but with one call for each file at a time."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
         self._written: dict[str, int] = {}
-        """The checksums of files that were not synced yet."""
+        """The checksums of files that are not synced yet."""
         self._doubted: set[str] = set()
         """The files whose sync failed."""
 
     def write(self, path: str, pieces: Sequence[bytes]) -> None:
-        """Writes a whole file, and leaves the sync to `sync`."""
+        """Writes a whole file without a sync."""
         file = self._fs.open(path, create=True)
         try:
             file.write_whole(pieces)
@@ -67,7 +67,7 @@ class UnsyncedFiles:
         self._doubted.discard(path)
 
     def sync(self, path: str) -> None:
-        """Makes a file survive a crash as it was written; raises `OSError` where that is not certain."""
+        """Syncs a file. Raises `OSError` if it is not certain to be durable as written."""
         file = self._fs.open(path, write=True)
         try:
             if path in self._doubted:
@@ -82,7 +82,7 @@ class UnsyncedFiles:
         self.forget(path)
 
     def forget(self, path: str) -> None:
-        """The file is synced, or removed."""
+        """Drops the state of a file that was synced or removed."""
         self._written.pop(path, None)
         self._doubted.discard(path)
 
@@ -104,7 +104,7 @@ _OPEN_MAX = 256
 
 
 class SegmentKey(NamedTuple):
-    """Which segment, and in which tier its files are."""
+    """A segment, and the tier of its files."""
 
     topic_id: int
     first_seq: int
@@ -121,11 +121,11 @@ class SegmentDraft(NamedTuple):
     tags: dict[bytes, list[int]]
     flags: bytes
     written: Sequence[int] = ()
-    """When each block was written; nothing where it equals the ts."""
+    """The time at which each block was written; empty if it equals the ts."""
 
 
 class SegmentDamaged(Exception):
-    """A segment's bytes are not what was written; the range of record indexes is exact."""
+    """A segment is damaged; the range of record indexes is exact."""
 
     def __init__(self, path: str, reason: str, first: int, last: int) -> None:
         super().__init__(f"{path}: {reason}")
@@ -136,14 +136,14 @@ class SegmentDamaged(Exception):
 
 
 UNREADABLE = (SegmentDamaged, RetryLaterError)
-"""Errors that make a segment unreadable, for good or for now."""
+"""Errors that make a segment unreadable, permanently or temporarily."""
 
 
 class OpenSegment:
-    """An open segment: its index is in memory, its text and its flags are read from the file when they are wanted.
+    """An open segment: its index is in memory, its text and its flags are read from the file on demand.
 
-    Nothing is mapped: a page that the disk cannot read, or that a truncated file no longer has, would end the process
-    with SIGBUS, while a read fails (decision 0150). Chunks of the text are checked when they are first read.
+    Nothing is mapped: an unreadable or truncated page would kill the process with SIGBUS, while a read fails (decision
+    0150). Chunks of the text are verified at their first read.
     """
 
     def __init__(self, path: str, data: File, index: memoryview) -> None:
@@ -163,13 +163,15 @@ class OpenSegment:
         self._text_at = self.head.text_at
         self._checked = bytearray(self.head.chunks)
         self._unchecked = self.head.chunks
-        """How many chunks nobody has read yet."""
+        """The number of chunks that were not read yet."""
         self._large: dict[int, View] = {}
         self.open_bytes = self.head.file_bytes + len(index)
 
     def window(self, lo: int, hi: int, budget: int) -> View:
-        """The fragments from lo on, up to hi or as many as fit into a budget of bytes, at least one, read from the
-        file: a view that begins with the first of them."""
+        """Reads the fragments from `lo` to before `hi`, at most a budget of bytes but at least one.
+
+        Returns a view that starts with the first of them.
+        """
         rows, bias = self._rows, self._bias
         start = rows[3 * lo]
         begin = start - bias
@@ -180,7 +182,7 @@ class OpenSegment:
             if size > budget:
                 return self._large_record(lo, begin, size)
         if not self._unchecked:
-            # The usual case, in as few steps as it can be.
+            # The common case, kept short.
             try:
                 text = self._read_at(self._text_at + begin, size)
             except OSError:
@@ -190,7 +192,7 @@ class OpenSegment:
         return View(self.text(begin, begin + size), rows[3 * lo : 3 * hi], start, hi - lo)
 
     def _large_record(self, lo: int, begin: int, size: int) -> View:
-        """A record that fits into no budget: a stream gives it out in parts, so the last one is kept."""
+        """A record larger than the budget: a stream returns it in parts, so the last one is cached."""
         kept = self._large.get(lo)
         if kept is None:
             self._large.clear()
@@ -199,7 +201,7 @@ class OpenSegment:
         return kept
 
     def text(self, begin: int, end: int) -> bytes:
-        """A part of the text, as it was written. Raises SegmentDamaged with the records that cannot be read."""
+        """Returns a part of the text, verified. Raises SegmentDamaged with the records that cannot be read."""
         first, last = begin // CHUNK_BYTES, (end - 1) // CHUNK_BYTES
         try:
             if self._unchecked and self._checked.find(0, first, last + 1) >= 0:
@@ -212,7 +214,7 @@ class OpenSegment:
         return text
 
     def _checked_text(self, begin: int, end: int, first: int, last: int) -> bytes:
-        """Reads whole chunks, and checks those that nobody has read before."""
+        """Reads whole chunks, and verifies each at its first read."""
         offset = first * CHUNK_BYTES
         whole = self._data.read_at(self._text_at + offset, min((last + 1) * CHUNK_BYTES, self.head.text_bytes) - offset)
         with memoryview(whole) as view:
@@ -228,7 +230,8 @@ class OpenSegment:
         return whole[begin - offset : end - offset]
 
     def _unreadable(self, first: int, last: int, error: OSError) -> Exception:
-        """The meaning of a failed read: a refusal if it is transient, else the records of the unreadable chunks."""
+        """Returns the error for a failed read: a refusal if it is transient, otherwise the records of the unreadable
+        chunks."""
         if is_passing(error):
             return as_refusal(error)
         bad = [chunk for chunk in range(first, last + 1) if not self._is_readable(chunk)]
@@ -248,14 +251,14 @@ class OpenSegment:
         return SegmentDamaged(self.path + ".data", why, self.records_in(first)[0], self.records_in(last)[1])
 
     def records_in(self, chunk: int) -> tuple[int, int]:
-        """The indexes of the first and the last record that have a byte in a chunk."""
+        """Returns the indexes of the first and the last record that have a byte in a chunk."""
         begin, end = chunk * CHUNK_BYTES, min((chunk + 1) * CHUNK_BYTES, self.head.text_bytes)
         starts = [self.view.start(index) for index in range(self.head.count)]
         touched = [i for i, s in enumerate(starts) if s < end and self.view.start(i + 1) - 1 > begin]
         return touched[0], touched[-1]
 
     def flags(self) -> bytes:
-        """The delete flags as they are in the file."""
+        """Returns the delete flags from the file."""
         return _exactly(self._data.read_at(self.head.flags_at, self.head.count), self.head.count)
 
 
@@ -271,9 +274,9 @@ class SegmentStore:
         self._index_bytes: dict[SegmentKey, int] = {}
         self._unsynced = UnsyncedFiles(fs)
         self._flipped: dict[int, set[SegmentKey]] = {}
-        """Segments whose flags are on the disk as they are read, by topic."""
+        """Segments whose flags are known to be synced, by topic."""
         self.serving = False
-        """Whether anybody is served: a start fails with the system's own words."""
+        """Whether the server serves requests: a failing start reports the system's error text."""
         self._far: TieredFileSystem | None = None
         if is_object_store(layout.cold_root):
             if not isinstance(fs, TieredFileSystem):
@@ -284,7 +287,7 @@ class SegmentStore:
 
     @property
     def open_bytes(self) -> int:
-        """The bytes of all segments that are open now."""
+        """The bytes of all open segments."""
         return self._cached
 
     @property
@@ -306,7 +309,7 @@ class SegmentStore:
         )
 
     def sync(self, key: SegmentKey) -> None:
-        """Makes both files survive a crash; `sync_folder` does the same for their names."""
+        """Syncs both files; `sync_folder` syncs their names."""
         for ending in (".data", ".idx"):
             self._unsynced.sync(self.path(key) + ending)
 
@@ -314,10 +317,13 @@ class SegmentStore:
         self._fs.sync_dir(self._layout.topic(topic_id, cold))
 
     def open(self, key: SegmentKey) -> OpenSegment:
-        """Opens a segment, or finds it open; raises SegmentDamaged over the whole of it when it cannot be read."""
+        """Returns an open segment, opening it if needed.
+
+        Raises SegmentDamaged for the whole segment if it cannot be read.
+        """
         found = self._cache.get(key)
         if found is not None:
-            # Without the lock: another thread may have taken it out a moment ago, which does not close it.
+            # Without the lock: another thread may have evicted it just now, which does not close it.
             try:
                 self._cache.move_to_end(key)
             except KeyError:
@@ -347,7 +353,7 @@ class SegmentStore:
         return opened
 
     def index(self, key: SegmentKey) -> SegmentIndex:
-        """A segment's index: of one in an object store without its data."""
+        """Returns a segment's index. In an object store its data is not fetched."""
         if not self.is_far(key):
             return self.open(key).index
         with self._lock:
@@ -363,8 +369,10 @@ class SegmentStore:
         return index
 
     def index_bytes(self, keys: Sequence[SegmentKey]) -> int:
-        """The bytes of the `.idx` files of segments. Of the sizes that are not known yet, a bounded number is
-        looked up; the others are estimated from the known ones."""
+        """Returns the bytes of the `.idx` files of segments.
+
+        A bounded number of unknown sizes is read; the others are estimated from the known ones.
+        """
         known = self._index_bytes
         for key in [key for key in keys if key not in known][:_SIZES_AT_ONCE]:
             size = self._index_size(key)
@@ -392,19 +400,19 @@ class SegmentStore:
             file.close()
 
     def topic_use(self, topic_id: int) -> TopicUse:
-        """The requests to the object store for a topic, and its copies on the local disk."""
+        """Returns the requests to the object store for a topic, and its copies on the local disk."""
         return NO_USE if self._far is None else self._far.of_topic(topic_id)
 
     def rows(self, key: SegmentKey, text_bytes: int) -> View:
-        """Where a segment's fragments are, without anything having looked at them."""
+        """Returns the positions of a segment's fragments, without reading them."""
         if not self.is_far(key):
             return self.open(key).view
         index = self.index(key)
-        # The first fragment stands at the text's start, so its row states where the rows count from.
+        # The first fragment is at the start of the text, so its row has the base of the coordinates.
         return RowsOnly(b"", index.rows, index.rows[0], index.count, text_bytes)
 
     def flags(self, key: SegmentKey, count: int) -> bytes:
-        """A segment's delete flags as they are in the file; it has `count` records."""
+        """Returns a segment's delete flags from the file; it has `count` records."""
         if not self.is_far(key):
             return self._careful(key, lambda path: self.open(key).flags())
         far = self._far
@@ -412,24 +420,26 @@ class SegmentStore:
         return self._careful(key, lambda path: _exactly(far.tail(path + ".data", count), count))
 
     def is_far(self, key: SegmentKey) -> bool:
-        """Whether a segment is in an object store."""
+        """Returns whether a segment is in an object store."""
         return key.cold and self._far is not None
 
     @property
     def far(self) -> TieredFileSystem | None:
-        """The file system, where its cold tier is an object store."""
+        """Returns the file system if its cold tier is an object store."""
         return self._far
 
     def reopen(self, key: SegmentKey) -> OpenSegment | None:
-        """A segment whose bytes are wrong, once more from where it belongs; None when there is no such place."""
+        """Reads a damaged segment again from the object store; None if it is not in one."""
         if not self._drop_bad_copies(key):
             return None
         self.forget(key)
         return self.open(key)
 
     def _careful(self, key: SegmentKey, read: Callable[[str], T]) -> T:
-        """Reads a segment's files. An unreachable segment is not damaged, and nor is one that only has a bad copy
-        nearby."""
+        """Reads a segment's files.
+
+        A segment that is unreachable, or of which only the local copy is bad, is not damaged.
+        """
         path = self.path(key)
         try:
             try:
@@ -438,7 +448,7 @@ class SegmentStore:
                 raise
             except (ValueError, OSError) as error:
                 if lacks_descriptors(error):
-                    # Most of ours are held by segments that nobody reads at this moment.
+                    # Most descriptors belong to open segments that have no reader currently.
                     self._close_all()
                 elif is_passing(error) or not self._drop_bad_copies(key):
                     raise
@@ -446,7 +456,7 @@ class SegmentStore:
         except StoreUnavailable as error:
             raise ColdStoreUnavailableError(error.why) from error
         except NewerFormatError as error:
-            # Nothing is wrong with the file, but a reader is told the range that it cannot have; a repair stops here.
+            # The file is intact, but the reader gets the range that is unreadable; a repair stops here.
             raise SegmentDamaged(path, f"it is {error.what}, which this release does not know", 0, -1) from error
         except (ValueError, OSError) as error:
             if isinstance(error, OSError) and is_passing(error):
@@ -456,10 +466,10 @@ class SegmentStore:
             raise SegmentDamaged(path, str(error), 0, -1) from error
 
     def _drop_bad_copies(self, key: SegmentKey) -> bool:
-        """Forgets what may be wrong nearby of a segment; whether it can be asked for again, from where it belongs.
+        """Drops local copies of a segment that may be wrong. Returns whether it can be fetched again.
 
-        Without the index and the flags the loop would have to wait for the store, and so would a start: these go only
-        where they are wrong themselves, which their checksum shows for flags.
+        Without index and flags the loop and a start would have to wait for the store, so these are dropped only if they
+        are wrong themselves, which their checksum shows for flags.
         """
         far = self._far
         if far is None or not key.cold:
@@ -478,7 +488,7 @@ class SegmentStore:
             self._cached = 0
 
     def forget(self, key: SegmentKey) -> None:
-        """Closes a segment as soon as nobody reads it any more."""
+        """Closes a segment as soon as it has no reader."""
         with self._lock:
             self._far_indexes.pop(key, None)
             found = self._cache.pop(key, None)
@@ -486,13 +496,13 @@ class SegmentStore:
                 self._cached -= found.open_bytes
 
     def flip(self, key: SegmentKey, flags: bytes) -> None:
-        """Marks records as deleted in place and syncs; each has its own byte, so no crash can tear it.
+        """Marks records as deleted in place and syncs. Each has its own byte, so no crash can tear it.
 
-        That a mark is read does not mean that it is on its way to the disk: a sync of it may have failed, also in a
-        process before this one. So all are written again, until a sync has succeeded.
+        A mark that can be read need not be durable: its sync may have failed, also in an earlier process. So all marks
+        are written again until a sync has succeeded.
 
-        An object is fetched and put back whole, and what a store or anything before it answers may be cut short: only
-        what is proven to be the segment is put. Raises SegmentDamaged for anything else, and where the file is missing.
+        An object is fetched and written back whole, and the response of a store or a proxy may be truncated, so it is
+        verified before it is written. Raises SegmentDamaged for damage or a missing file.
         """
         flipped = self._flipped.setdefault(key.topic_id, set())
         certain = key in flipped
@@ -516,7 +526,7 @@ class SegmentStore:
         flipped.add(key)
 
     def relocate(self, key: SegmentKey) -> None:
-        """Copies a segment to the cold folder, complete and synced; the hot files stay until a snapshot agrees."""
+        """Copies a segment to the cold tier and syncs it; the hot files stay until a snapshot records the move."""
         target = SegmentKey(key.topic_id, key.first_seq, cold=True)
         folder = self._layout.topic(key.topic_id, cold=True)
         self._make_folder(folder)
@@ -527,12 +537,12 @@ class SegmentStore:
             self.bring_near(target, self.open(key).index.count)
 
     def bring_near(self, key: SegmentKey, count: int) -> None:
-        """Makes sure that the loop finds the index and the flags of a segment on the local disk."""
+        """Fetches index and flags of a segment to the local disk, if they are not there."""
         self.index(key)
         self.flags(key, count)
 
     def remove(self, key: SegmentKey) -> None:
-        """Removes the files; missing ones are fine, a crash may have come between two attempts."""
+        """Removes the files. Missing ones are not an error, because a crash may have interrupted an earlier attempt."""
         self.forget(key)
         self._flipped.get(key.topic_id, set()).discard(key)
         for ending in (".data", ".idx"):
@@ -543,7 +553,7 @@ class SegmentStore:
                 continue
 
     def remove_topic(self, topic_id: int) -> None:
-        """Removes everything of a deleted topic in both tiers."""
+        """Removes all files of a deleted topic in both tiers."""
         with self._lock:
             held = [key for key in (*self._cache, *self._far_indexes) if key.topic_id == topic_id]
         for key in held:
@@ -587,7 +597,7 @@ class SegmentStore:
 
 
 def _check_identity(key: SegmentKey, index: SegmentIndex) -> SegmentIndex:
-    """The index, where it is of the segment of that name; ValueError where the files are of another one."""
+    """Returns the index if it belongs to the segment of that name. Raises ValueError otherwise."""
     if (index.topic_id, index.first_seq) != (key.topic_id, key.first_seq):
         raise ValueError(f"it is the segment of topic {index.topic_id} that begins at {index.first_seq}")
     return index

@@ -3,8 +3,8 @@
 At any moment the folder holds one valid chain: a full snapshot and those that add to it. A new file is complete and on
 disk before its name appears, and what it replaces is removed only after that name is durable.
 
-Nothing points at the newest snapshot, so one that vanished would leave an older state that looks whole. `newest` is
-the guard against that: a copy of its head, written before anything the snapshot replaces is removed.
+Without a reference to the newest snapshot, its loss would leave an older state that looks complete. So `newest` has a
+copy of its head, written before the files that the snapshot replaces are removed.
 
 The snapshot format: the state of topics as frames, which replaces the log before it.
 
@@ -14,17 +14,16 @@ The snapshot format: the state of topics as frames, which replaces the log befor
     DIRECTORY       msgpack of `Directory`, about every MiB; only where there are many topics
     SNAPSHOT_END    u64 number of TOPIC frames | with directories: u64 offset of the last DIRECTORY frame
 
-A frame's lsn is its place in the file, from 1. A snapshot that adds to others names them in `chain`; the state is that
-of the oldest with each younger one's topics put over it and its `dropped` ones taken away. Payload is copied only for
-tails too small to deserve a segment, and only when their topic changed.
+A frame's lsn is its place in the file, from 1. An incremental snapshot names its predecessors in `chain`. The state is
+that of the oldest, with the topics of each younger one replaced and its `dropped` ones removed. Payload is copied only
+for tails too small for a segment, and only if their topic changed.
 
-A directory has one checksum for everything since the directory before it, and reports where in there which topics are
-and what a start has to know of them. So a start with a million topics checks and reads as many bytes as ever, and looks
-at a thousandth as many frames; a topic is decoded when somebody asks for it. The frames are there all the same: a
-repair loses no more topics than the damage has hit.
+A directory has one checksum for everything since the previous directory, and the position of each topic there with the
+values that a start needs. So a start with a million topics verifies all bytes, but reads a thousandth of the frames; a
+topic is decoded at its first use. The frames stay complete, so a repair loses only the topics that the damage has hit.
 
-`WalPosition` states where replay goes on: everything before that file of that shard is in the snapshot, and nothing
-behind it is, because a topic is captured as it stood when its shard turned to that file.
+`WalPosition` is the start of the replay: everything before that file of that shard is in the snapshot and nothing after
+it, because topics are captured as of the rotation to that file.
 """
 
 from collections.abc import Iterable, Iterator
@@ -62,9 +61,9 @@ class SnapshotHead(msgspec.Struct, array_like=True, frozen=True):
     """The wall-clock time."""
     dropped: list[int]
     quiet: bool = False
-    """Whether no seqs were given out while it was taken: at the end of a recovery or of a clean stop."""
+    """Whether no seqs were assigned while it was taken: at the end of a recovery or of a clean stop."""
     moment: int = 0
-    """No frame before its positions has a higher moment; 0 where that is not known."""
+    """The highest moment of the frames before its positions; 0 if unknown."""
 
 
 class SegmentState(msgspec.Struct, array_like=True, frozen=True):
@@ -80,12 +79,12 @@ class SegmentState(msgspec.Struct, array_like=True, frozen=True):
     marked: int
     cold: bool
     flags: bytes = b""
-    """The delete flags, where they have more information than the file; empty when the file has them all."""
+    """The delete flags, if some are not in the file yet; otherwise empty."""
     first_written: int = 0
     last_written: int = 0
-    """When its first and its last record were written, where that is known not to be what their ts means; else 0."""
+    """The times at which its first and its last record were written, if they differ from their ts; otherwise 0."""
     content_bytes: int = -1
-    """The bytes of all its entries as readers of the stream get them; -1 if not known, or as stored."""
+    """The bytes of all its entries as returned to readers of the stream; -1 if unknown or equal to the stored bytes."""
 
 
 class LostState(msgspec.Struct, array_like=True, frozen=True):
@@ -107,20 +106,20 @@ class KeyedState(msgspec.Struct, array_like=True, frozen=True):
 
     first_seq: int
     count: int
-    """The records of one key: all of the block's, or one where single records have their own keys."""
+    """The records of one key: all of the block, or one if single records have separate keys."""
     ts: int
     keys: str | dict[str, int]
-    """The key of the block, or each key with the place of its record."""
+    """The key of the block, or each key with the position of its record."""
     digests: bytes = b""
-    """XXH3-64 of the text of each key's records, big endian, in the order of the keys; empty where not known."""
+    """XXH3-64 of the text of each key's records, big endian, in the order of the keys; empty if unknown."""
     written: int = 0
-    """The wall-clock time where it differs from `ts`; 0 where it is the same."""
+    """The wall-clock time if it differs from `ts`, otherwise 0."""
     of_data: bool = False
-    """The digests are those of the data of single records that have nothing else, instead of their text."""
+    """The digests cover the data of single records that have nothing else, instead of their text."""
 
 
 class TopicPeek(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The first fields of a topic's state: the listed properties of one that is paged out."""
+    """The first fields of a topic's state: the properties that lists show of a topic that is paged out."""
 
     topic_id: int
     name: str
@@ -144,9 +143,9 @@ class TopicState(TopicPeek, array_like=True, frozen=True, gc=True):
     segments: list[SegmentState]
     lost: list[LostState]
     keys: list[KeyState]
-    """As older servers wrote them; new ones are in `keyed`."""
+    """Written by earlier releases; newer ones are in `keyed`."""
     tail_flags: list[bytes]
-    """The delete flags of each tail block that follows, empty where nothing in it is deleted."""
+    """The delete flags of each following tail block; empty if nothing in it is deleted."""
     parts: dict[str, bytes] = {}
     """The features' parts, by the name of the feature that owns and encodes the part; see `engine.features`."""
     unlogged: bool = False
@@ -154,8 +153,8 @@ class TopicState(TopicPeek, array_like=True, frozen=True, gc=True):
     keyed: list[KeyedState] = []
     """The idempotency keys, block by block, the oldest first."""
     tail_live: int = 0
-    """Live records of the tail, and their payload, for a caller that does not read the blocks; only where a directory
-    names the topic."""
+    """Live records of the tail, and their payload, for callers that do not read the blocks; only if a directory names
+    the topic."""
     tail_live_bytes: int = 0
 
 
@@ -164,28 +163,28 @@ CLASSES = ("ephemeral", "memory", "disk", "fsync", "remote")
 
 
 class Directory(msgspec.Struct, array_like=True, frozen=True):
-    """The topics of a span of the file that may stay there until they are asked for, a column each, and the rest."""
+    """The topics of a span of the file. Topics that can stay paged out are stored as columns."""
 
     previous: int
-    """Where the directory before this one is; 0 where there is none."""
+    """The offset of the previous directory; 0 if there is none."""
     begin: int
-    """Where the span begins: where the directory before it ends, or with the file. It ends where this one begins."""
+    """The start of the span: the end of the previous directory, or 0. The span ends at this directory."""
     digest: int
     """XXH3-64 of the bytes of the span."""
     others: list[tuple[int, int]]
-    """The topics that a start has to have whole: where the TOPIC frame is, and the bytes of all frames."""
+    """The topics that a start must decode: the offset of the TOPIC frame, and the bytes of all frames."""
     ids: list[int]
     names: list[str]
     offsets: list[int]
-    """Where the TOPIC frame of each is."""
+    """The offset of each TOPIC frame."""
     sizes: list[int]
-    """The bytes of that frame and of the APPEND frames behind it."""
+    """The bytes of that frame and of the APPEND frames after it."""
     classes: bytes
     """The durability of each, a number of `CLASSES`."""
     live: list[int]
     live_bytes: list[int]
     written: list[int]
-    """When the oldest block of each one's tail was written; 0 where there is none."""
+    """The time at which the oldest block of each tail was written; 0 if there is none."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -211,7 +210,7 @@ def decode_topic(body: memoryview) -> TopicState:
 
 
 decode_peek = msgspec.msgpack.Decoder(TopicPeek).decode
-"""The first fields of what `encode_topic` wrote; the rest is skipped."""
+"""Decodes the first fields of an encoded topic; the rest is skipped."""
 
 
 def encode_directory(directory: Directory) -> bytes:
@@ -219,7 +218,7 @@ def encode_directory(directory: Directory) -> bytes:
 
 
 def decode_directory(body: memoryview) -> Directory:
-    """Raises ValueError where its columns are not of one length."""
+    """Raises ValueError if its columns differ in length."""
     found = _directory_decoder.decode(body)
     columns = (found.names, found.offsets, found.sizes, found.classes, found.live, found.live_bytes, found.written)
     if any(len(column) != len(found.ids) for column in columns) or any(map(len(CLASSES).__le__, found.classes)):
@@ -236,11 +235,11 @@ def decode_end(body: memoryview) -> int:
 
 
 def directory_in_end(body: memoryview) -> int:
-    """Where the last directory is; 0 where there is none."""
+    """Returns the offset of the last directory; 0 if there is none."""
     return int(_END.unpack(body)[1]) if len(body) == _END.size else 0
 
 
-# Deletes that an archive still has to hear of, as a topic keeps them in its snapshots.
+# Deletes not yet confirmed by the archive, as stored in snapshots.
 #
 #     removals    msgpack array of [number, ranges]: the first catalog that told of these deletes, and ranges of
 #                 [first, last], each inclusive, ascending, apart
@@ -268,7 +267,7 @@ def decode_removals(part: bytes) -> list[Removal]:
 
 
 def decode_packed(part: bytes) -> list[PackedRemoval]:
-    # Copied, because a Raw holds on to all of what it was found in.
+    # Copied, because a Raw keeps its whole buffer alive.
     return [(number, ranges.copy()) for number, ranges in _packed_decoder.decode(part)] if part else []
 
 
@@ -286,7 +285,7 @@ def packed_bytes(ranges: msgspec.Raw) -> int:
 
 _BUFFER_BYTES = 1024 * 1024
 SPAN_BYTES = 1024 * 1024
-"""How much of a snapshot one directory reports."""
+"""The size of the span of a directory."""
 
 
 class TopicEntry(NamedTuple):
@@ -350,9 +349,9 @@ class SnapshotWriter:
         self._draft = DirectoryDraft(0, 0) if indexed else None
         self._last_directory = 0
         self.places: dict[int, tuple[int, int]] = {}
-        """Where the topics are that directories name: offset and size."""
+        """The offsets and sizes of the topics that directories name."""
         self.directories: list[tuple[int, int, list[int]]] = []
-        """Where each directory begins and ends, and when the tails that it reports began."""
+        """The start and end of each directory, and the start times of its tails."""
         self.add(FrameKind.SNAPSHOT_HEAD, 0, encode_head(head))
 
     def add(self, kind: FrameKind, topic_id: int, head: bytes, tail: bytes = b"") -> None:
@@ -370,7 +369,7 @@ class SnapshotWriter:
     def add_topic(
         self, topic_id: int, state: bytes, tail: Iterable[tuple[bytes, bytes]], entry: TopicEntry | None = None
     ) -> None:
-        """A topic with the blocks of its tail; with an entry, a directory names it."""
+        """Writes a topic with the blocks of its tail. With an entry, a directory names it."""
         offset = self._end
         self.add(FrameKind.TOPIC, topic_id, state)
         for head, text in tail:
@@ -404,7 +403,7 @@ class SnapshotWriter:
         return self._end
 
     def finish(self) -> int:
-        """Makes the snapshot the newest one, durably; returns its size."""
+        """Publishes the snapshot as the newest one, durably. Returns its size."""
         if self._draft is not None:
             self._add_directory(self._draft)
         self._draft = None
@@ -431,7 +430,7 @@ def snapshot_numbers(fs: FileSystem, layout: Layout) -> list[int]:
 
 
 def note_newest(fs: FileSystem, layout: Layout, head: SnapshotHead) -> None:
-    """Leaves a copy of the newest snapshot's head beside it. An outdated one after a crash does no harm."""
+    """Writes a copy of the newest snapshot's head beside it. An outdated copy after a crash is harmless."""
     file = fs.open(layout.newest + ".tmp", create=True)
     try:
         file.truncate(0)
@@ -443,7 +442,7 @@ def note_newest(fs: FileSystem, layout: Layout, head: SnapshotHead) -> None:
 
 
 def noted_newest(fs: FileSystem, layout: Layout) -> SnapshotHead | None:
-    """The head that `note_newest` left; None when there is none. Raises ValueError when it cannot be read."""
+    """Returns the head that `note_newest` wrote; None if there is none. Raises ValueError if it cannot be read."""
     try:
         file = fs.open(layout.newest)
     except FileNotFoundError:
@@ -459,9 +458,9 @@ def noted_newest(fs: FileSystem, layout: Layout) -> SnapshotHead | None:
 
 
 def read_snapshot(fs: FileSystem, layout: Layout, number: int) -> tuple[SnapshotHead, Iterator[Frame]]:
-    """The head of a snapshot and its frames between head and end. The whole file is checked before any is given out.
+    """Returns the head of a snapshot and its frames between head and end. The whole file is verified first.
 
-    A snapshot is renamed into place complete, so a broken one is damage and never the work of a crash.
+    A snapshot is renamed into place when it is complete, so a broken one is damage and never the result of a crash.
     """
     path = layout.snapshot(number)
     try:
@@ -510,7 +509,7 @@ def _frames(buffer: memoryview) -> Iterator[Frame]:
 
 
 def remove_snapshots(fs: FileSystem, layout: Layout, keep: set[int]) -> None:
-    """Removes what a newer full snapshot replaced, and unfinished files."""
+    """Removes snapshots that a newer full one replaced, and unfinished files."""
     try:
         names = fs.list_dir(layout.meta)
     except FileNotFoundError:
@@ -521,15 +520,15 @@ def remove_snapshots(fs: FileSystem, layout: Layout, keep: set[int]) -> None:
             fs.remove(f"{layout.meta}/{name}")
 
 
-# Snapshots opened by their directories: checked whole, a span at a time, and kept open to read single topics.
+# Snapshots opened by their directories: verified span by span, and kept open to read single topics.
 #
-# A span of about a MiB has one checksum, in the directory behind it, so the file is checked at the speed of the disk
-# and not of frames. If a checksum is wrong, the frames are read one by one to find the damaged one. A snapshot without
-# directories, of few topics or of an older server, is walked through anyway.
+# A span of about a MiB has one checksum, in the directory after it, so the file is verified at the speed of the disk
+# and not of decoding frames. If a checksum is wrong, the frames are read one by one to find the damaged one. A snapshot
+# without directories, of few topics or of an earlier release, is read frame by frame.
 
 _END_BYTES = OVERHEAD_BYTES + len(encode_end(0, 1))
 _PEEK_BYTES = 1024
-"""Enough for the state of nearly every topic that may be paged out."""
+"""Sufficient for the state of nearly every topic that can be paged out."""
 
 
 class StoredTopic(NamedTuple):
@@ -546,10 +545,9 @@ class FoundDirectory(NamedTuple):
 
 
 class SnapshotFile:
-    """One snapshot, kept open and read where a topic is wanted; the file is closed with the last who uses it.
+    """An open snapshot from which topics are read on demand. The file is closed with its last user.
 
-    Nothing is mapped: a page that cannot be read would end the process, long after the start that checked it
-    (decision 0150).
+    Nothing is mapped: an unreadable page would kill the process, long after the start that verified it (decision 0150).
     """
 
     def __init__(self, fs: FileSystem, layout: Layout, number: int) -> None:
@@ -567,7 +565,7 @@ class SnapshotFile:
         self._last_directory = directory_in_end(end.body) if end is not None and indexed else 0
 
     def head(self) -> SnapshotHead:
-        """The snapshot's head record; the frames behind it are not verified."""
+        """Returns the snapshot's head record; the frames after it are not verified."""
         found = self._frame(0, self.size)
         if found is None or found.kind is not FrameKind.SNAPSHOT_HEAD:
             raise self._damaged()
@@ -577,7 +575,10 @@ class SnapshotFile:
         return head
 
     def directories(self) -> list[FoundDirectory]:
-        """All of them, in the order of the file, which is found whole by that; none where it has none. DamageError."""
+        """Returns all directories in the order of the file, which verifies it; empty if it has none.
+
+        Raises DamageError.
+        """
         if not self._last_directory:
             return []
         found = self._checked()
@@ -606,7 +607,7 @@ class SnapshotFile:
         return found
 
     def directory(self, at: int, end: int) -> Directory:
-        """One of them. Raises DamageError where it is not what it was."""
+        """Reads one directory. Raises DamageError if it has changed."""
         frame = self._frame(at, end)
         if frame is None or frame.kind is not FrameKind.DIRECTORY or frame.end != end:
             raise self._damaged()
@@ -616,7 +617,7 @@ class SnapshotFile:
             raise self._damaged() from None
 
     def walk(self) -> Iterator[StoredTopic]:
-        """Every topic of a snapshot without directories, which is found whole before the first. DamageError."""
+        """Yields every topic of a snapshot without directories, which is verified first. Raises DamageError."""
         stored: StoredTopic | None = None
         for frame in read_snapshot(self._fs, self._layout, self.number)[1]:
             if frame.kind is FrameKind.TOPIC:
@@ -629,7 +630,7 @@ class SnapshotFile:
             yield stored
 
     def topic(self, offset: int, size: int) -> StoredTopic:
-        """The frames of a topic that a directory names. Raises ValueError where they are not there any more."""
+        """Returns the frames of a topic that a directory names. Raises ValueError if they are missing or damaged."""
         data = self._read(offset, size)
         frames: list[Frame] = []
         at = 0
@@ -645,14 +646,17 @@ class SnapshotFile:
         return StoredTopic(frames[0], frames[1:])
 
     def state(self, offset: int) -> Frame:
-        """The first of them alone: a topic without its tail."""
+        """Returns the first frame only: a topic without its tail."""
         found = self._frame(offset, self.size)
         if found is None or found.kind is not FrameKind.TOPIC:
             raise ValueError(f"no topic at {offset} of {self.path}")
         return found
 
     def state_body(self, offset: int, size: int) -> memoryview:
-        """The body of that frame, for lists: a page reads a hundred of them. `size` is that of the whole topic."""
+        """Returns the body of that frame, for lists: a page reads a hundred of them.
+
+        `size` is the size of the whole topic.
+        """
         data = self._read(offset, min(size, _PEEK_BYTES))
         length = int.from_bytes(data[4:8], "little")
         if len(data) < length <= size:
@@ -660,7 +664,7 @@ class SnapshotFile:
         return read_body(data, 0, FrameKind.TOPIC)
 
     def _read(self, offset: int, size: int) -> memoryview:
-        """Bytes of the file. Raises ValueError where the disk cannot read them."""
+        """Reads bytes of the file. Raises ValueError if the disk cannot read them."""
         try:
             return memoryview(self._file.read_at(offset, size))
         except OSError as error:
@@ -669,7 +673,8 @@ class SnapshotFile:
             raise ValueError(f"the disk cannot read it: {error.strerror or error}") from error
 
     def _frame(self, offset: int, end: int) -> Frame | None:
-        """The frame at an offset, if it is valid and ends no later than `end`; its places are those of the file."""
+        """Returns the frame at an offset, if it is valid and ends no later than `end`; its offsets refer to the
+        file."""
         try:
             length = int.from_bytes(self._read(offset + 4, 4), "little")
             data = self._read(offset, min(length, end - offset))

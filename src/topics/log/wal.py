@@ -46,7 +46,7 @@ _PAGES_BYTES = 64 * 1024
 
 
 class LogMark(NamedTuple):
-    """A place in a shard's log."""
+    """A position in a shard's log."""
 
     next_number: int
     offset: int

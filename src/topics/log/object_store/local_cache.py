@@ -1,16 +1,16 @@
-"""Local cache of objects on disk, so that the store is asked as seldom as possible.
+"""Local cache of objects on disk, which saves requests to the store.
 
-The event loop looks into indexes and delete flags, and must never wait for a network. So of every cold segment two
-small things stay nearby for as long as the segment is there: its index, and the end of its data, where the flags are.
-Whole data files are kept as long as there is room, the longest unused go first.
+The event loop reads indexes and delete flags, and must never wait for a network. So two small parts of every cold
+segment stay in the cache for the segment's lifetime: its index, and the end of its data, which has the flags. Whole
+data files are cached within a bound; the least recently used are evicted first.
 
     <folder>/topics/.../seg-....idx           the object of that name
     <folder>/topics/.../seg-....data          the same, while there is room
     <folder>/topics/.../seg-....data.tail     the last bytes of that object, and the XXH3-64 of its name and of them
 
-Everything here can be fetched again, so nothing here is ever damage: a copy that cannot be read or kept is as good as
-none. A copy is written under another name, synced and renamed, so that a power cut leaves it whole or not at all. Only
-the end of an object that changes is more than that: it has to be the new one for good before the change counts.
+Everything here can be fetched again, so nothing here counts as damage: an unreadable copy is treated as missing. A copy
+is written under another name, synced and renamed, so a power cut leaves it whole or missing. One exception is the end
+of an object that changes: the new end must be durable before the change takes effect.
 """
 
 import contextlib
@@ -41,25 +41,25 @@ class LocalCopies:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._held: OrderedDict[str, int] = OrderedDict()
-        """The copies that may go when room is needed, by name and with their size, the longest unused first."""
+        """The sizes of the evictable copies by name, least recently used first."""
         self._bytes = 0
         self._of_folders: Counter[str] = Counter()
         """The bytes of the same copies by the folder of their topic."""
         self.hits = 0
-        """Whole objects that were asked for and here, of those that may go; `misses` had to be fetched."""
+        """Requests for evictable whole objects that were in the cache; `misses` had to be fetched."""
         self.misses = 0
 
     @property
     def held_bytes(self) -> int:
-        """How much the copies hold that may go."""
+        """Returns the bytes of the evictable copies."""
         return self._bytes
 
     def topic_bytes(self, topic_id: int) -> int:
-        """How much of it is of one topic."""
+        """Returns the bytes of the evictable copies of one topic."""
         return self._of_folders[f"topics/{topic_id:016x}"]
 
     def _count(self, name: str, nbytes: int) -> None:
-        """Under the lock: the copy of `name` has grown by so many bytes."""
+        """Requires the lock. Notes that the copy of `name` has grown by so many bytes."""
         folder = name.rpartition("/")[0]
         self._bytes += nbytes
         self._of_folders[folder] += nbytes
@@ -69,15 +69,15 @@ class LocalCopies:
     # Whole objects
 
     def lasts(self, name: str) -> bool:
-        """Whether a copy of this object stays for as long as the object."""
+        """Returns whether the copy of this object is kept for the object's lifetime."""
         return name.endswith(_LASTING)
 
     def has(self, segment: str) -> bool:
-        """Whether the two small things of a segment, named without an ending, are here. They are not looked into."""
+        """Returns whether index and flags of a segment, given without a suffix, are cached. They are not verified."""
         return all(self._fs.exists(self._path(segment + ending)) for ending in (_LASTING, _DATA + _TAIL))
 
     def open(self, name: str) -> File | None:
-        """The copy of an object; None when there is none."""
+        """Returns the copy of an object; None if there is none."""
         try:
             file = self._fs.open(self._path(name))
         except OSError:
@@ -88,7 +88,7 @@ class LocalCopies:
         return file
 
     def asked_for(self, name: str, found: bool) -> None:
-        """Counts a look for a whole object. The files whose copies stay have no information about free space."""
+        """Counts a lookup of a whole object. Permanent copies are not counted, because they are never evicted."""
         if self.lasts(name):
             return
         with self._lock:
@@ -98,7 +98,7 @@ class LocalCopies:
                 self.misses += 1
 
     def keep(self, name: str, pieces: Sequence[BytesLike]) -> None:
-        """Keeps the bytes of an object, if there is room for them."""
+        """Caches the bytes of an object, if there is room for them."""
         size = sum(map(len, pieces))
         if self.lasts(name):
             self._write(name, pieces)
@@ -111,7 +111,7 @@ class LocalCopies:
     # The ends of objects
 
     def tail(self, name: str, length: int) -> bytes | None:
-        """The last bytes of an object, where exactly so many are kept."""
+        """Returns the last bytes of an object, if exactly this many are cached."""
         data = self._read(name + _TAIL)
         if data is None or len(data) != length + _CHECKSUM.size:
             return None
@@ -123,10 +123,11 @@ class LocalCopies:
         return self._write(name + _TAIL, [tail, _seal(name, tail)])
 
     def replaced(self, name: str, pieces: Sequence[BytesLike]) -> None:
-        """An object has new bytes: the end that was kept follows, and a copy of the whole stays only if it lasts.
+        """Updates the copies after a change of an object: the cached end is replaced, and a whole copy is kept only if
+        it is permanent.
 
-        Raises OSError where an old end might come back after a power cut: its content is trusted, so the caller that
-        changed the object must not count on the change yet.
+        Raises OSError if the old end might reappear after a power cut: cached ends are trusted, so the caller must not
+        treat the change as durable yet.
         """
         kept = self._read(name + _TAIL)
         if kept is not None:
@@ -139,15 +140,15 @@ class LocalCopies:
         else:
             self.let_go(name)
 
-    # Going
+    # Removal
 
     def drop(self, name: str) -> bool:
-        """Forgets everything of an object; whether there was anything."""
+        """Removes all copies of an object. Returns whether there were any."""
         found = self.let_go(name)
         return self._remove(name + _TAIL) or found
 
     def keep_only(self, requested: Callable[[str], bool]) -> None:
-        """Removes the copies of objects that nobody wants, and what a crash left; whole data files start anew."""
+        """Removes the copies of unwanted objects, and files left by a crash. Whole data files are dropped."""
         for folder in self._names("topics"):
             for name in self._names(f"topics/{folder}"):
                 path = f"topics/{folder}/{name}"
@@ -155,7 +156,7 @@ class LocalCopies:
                 if not kept and path not in self._held:
                     self._remove(path)
             with contextlib.suppress(OSError):
-                self._fs.remove_dir(self._path(f"topics/{folder}"))  # Succeeds only where nothing is left.
+                self._fs.remove_dir(self._path(f"topics/{folder}"))  # Succeeds only if the folder is empty.
 
     def _make_room(self) -> None:
         while True:
@@ -167,7 +168,7 @@ class LocalCopies:
             self._remove(name)
 
     def let_go(self, name: str) -> bool:
-        """Forgets the copy of a whole object; whether there was one. An end stays: it is proven by its checksum."""
+        """Removes the copy of a whole object. Returns whether there was one. An end stays: it has a checksum."""
         with self._lock:
             self._count(name, -self._held.pop(name, 0))
         return self._remove(name)
@@ -190,7 +191,7 @@ class LocalCopies:
             file.close()
 
     def _write(self, name: str, pieces: Sequence[BytesLike]) -> bool:
-        # Two threads may fetch the same object: each writes its own file, and the later name wins.
+        # Two threads may fetch the same object: each writes its own file, and the last rename wins.
         path = self._path(name)
         temporary = f"{path}.{threading.get_ident()}{_TMP}"
         try:
@@ -203,7 +204,7 @@ class LocalCopies:
                 file.close()
             self._fs.rename(temporary, path)
         except OSError:
-            # The disk may be full. The object is where it was, and what was written of the copy would keep it full.
+            # The disk may be full. The partial copy is removed, because it would keep it full.
             with contextlib.suppress(OSError):
                 self._fs.remove(temporary)
             return False

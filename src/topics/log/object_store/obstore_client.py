@@ -1,13 +1,12 @@
 """Object store client on top of obstore.
 
 Credentials, region and endpoint come from the environment by the conventions of each cloud (`AWS_ACCESS_KEY_ID`,
-`AWS_ENDPOINT_URL` and so on) and are never looked at here. The errors of the library quote the request and its
-internals, so only their first sentence is passed on, without anything behind a `?`, where signatures would be.
+`AWS_ENDPOINT_URL` and so on) and are never read here. The errors of the library quote the request, so only their first
+sentence is passed on, cut at a `?`, after which signatures may follow.
 
-A small call has `CALL_S` seconds, an upload a second more for each `BYTES_A_SECOND`, because the library counts the
-time of the body as well. A download may take as long as bytes keep coming, with no pause of `CALL_S`. The library tries
-again by itself, `RETRIES` times. Uploads are single requests: one in parts would leave parts behind when it is cut
-short, which nobody sees and somebody pays for.
+A small call may take `CALL_S` seconds, an upload one second more for each `BYTES_A_SECOND`, because the library's
+timeout includes the body. A download may continue while no pause reaches `CALL_S`. The library retries by itself,
+`RETRIES` times. Uploads are single requests: an aborted multipart upload would leave invisible parts that are billed.
 """
 
 import re
@@ -37,7 +36,7 @@ T = TypeVar("T")
 
 
 class RemoteStore:
-    """The objects below one URL. Any thread may call; each call blocks until it is answered."""
+    """The objects below a URL. Thread-safe; each call blocks until it is answered."""
 
     def __init__(self, url: str) -> None:
         import obstore  # noqa: PLC0415 - a server without an object store does not load it
@@ -45,7 +44,7 @@ class RemoteStore:
         self._api: Any = obstore
         self._url = url
         self._clients: dict[int, Client] = {}
-        """By how long they wait; see `_client`."""
+        """By timeout; see `_client`."""
 
     def get(self, name: str) -> memoryview:
         return self._ask(lambda: memoryview(self._api.get(self._client(None), name).bytes()))
@@ -61,7 +60,7 @@ class RemoteStore:
         try:
             return self._ask(lambda: bytes(self._api.get(self._client(length), name, options=options).bytes()))
         except StoreUnavailable as error:
-            # An object without a byte has no last ones: stores refuse to look for them, or answer with all there is.
+            # An empty object has no last bytes: stores refuse such a range, or return the whole object.
             if ("416" in error.why or "non-partial" in error.why) and not self.size(name):
                 return b""
             raise
@@ -70,13 +69,13 @@ class RemoteStore:
         try:
             return int(self._ask(lambda: self._api.head(self._client(0), name))["size"])
         except FileNotFoundError:
-            # The answer to this question has no body, and only a body distinguishes a missing object from a missing
+            # The answer to a HEAD request has no body, and only a body distinguishes a missing object from a missing
             # bucket.
             self.get_range(name, 0, 1)
             raise
 
     def put(self, name: str, pieces: Sequence[BytesLike]) -> None:
-        # A single piece may be a file of some gigabytes, mapped: it is sent from where it is.
+        # A single piece may be a mapped file of several gigabytes, which is sent without a copy.
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._ask(lambda: self._api.put(self._client(len(data)), name, data, use_multipart=False), missing=False)
 
@@ -102,7 +101,7 @@ class RemoteStore:
         return Listing(folders, sorted(entry["path"][last:] for entry in found["objects"]))
 
     def _client(self, size: int | None) -> "Client":
-        """A client that waits long enough for so many bytes; None is for as many as come."""
+        """Returns a client with a timeout for this many bytes; None for a download of unknown size."""
         steps = _DOWNLOAD if size is None else 0 if size <= _SMALL_BYTES else -(-size // _STEP_BYTES)
         client = self._clients.get(steps)
         if client is None:
@@ -131,7 +130,7 @@ class RemoteStore:
 
 
 def _connect(url: str, call_s: float | None) -> "Client":
-    """A client whose calls end after so long; without a time, when nothing came for `CALL_S`."""
+    """Returns a client with a total timeout; without one, a call ends when no bytes arrive for `CALL_S`."""
     from obstore.store import from_url  # noqa: PLC0415
 
     times = {"timeout": timedelta(seconds=call_s if call_s is not None else DOWNLOAD_S)}
@@ -145,7 +144,7 @@ def _connect(url: str, call_s: float | None) -> "Client":
     connect: Any = from_url  # Its types have one overload for each cloud; the URL selects one.
     client: Client = connect(
         url,
-        # An endpoint without TLS is only asked where the operator named it.
+        # An endpoint without TLS is used only if the operator configured it.
         client_options={**times, "connect_timeout": timedelta(seconds=2), "allow_http": True},
         retry_config={"max_retries": RETRIES, "backoff": backoff, "retry_timeout": timedelta(seconds=RETRIES_S)},
     )

@@ -1,12 +1,11 @@
 """Object store interface of the cold tier, in eight calls.
 
-An object is written whole and in one step: a caller that reads it gets the old bytes or the new ones. A completed call
-is durable, and every later call sees it. There are no folders, only names with `/` in them, below the prefix that the
-store was opened with.
+An object is written atomically: readers get the old bytes or the new ones. A completed call is durable, and every later
+call sees it. There are no folders, only names that contain `/`, below the prefix of the store.
 
-A missing object is a `FileNotFoundError`: the store was asked and said so. `StoreUnavailable` is every answer that
-leaves open what the store holds: it cannot be reached, takes too long, fails, or does not let us in. The first may be
-damage, the second never is; everything above this module depends on that difference.
+A missing object raises `FileNotFoundError`: the store has reported it missing. `StoreUnavailable` covers every outcome
+that leaves the content unknown: the store cannot be reached, times out, fails, or denies access. The first may be
+damage, the second never is; all callers depend on this difference.
 """
 
 import errno
@@ -21,7 +20,7 @@ from topics.log.fs import BytesLike
 
 
 class StoreUnavailable(OSError):
-    """The store could not be asked. Nothing is known about what it holds; the same call may succeed later."""
+    """The store is unavailable, so its content is unknown. The same call may succeed later."""
 
     def __init__(self, why: str) -> None:
         super().__init__(errno.EHOSTUNREACH, f"the object store is not available: {why}")
@@ -37,45 +36,44 @@ class Listing(NamedTuple):
 
 class ObjectStore(Protocol):
     def get(self, name: str) -> memoryview:
-        """All bytes of an object."""
+        """Returns all bytes of an object."""
         ...
 
     def get_range(self, name: str, offset: int, length: int) -> bytes:
-        """Some bytes; fewer than `length` only where the object ends."""
+        """Returns some bytes; fewer than `length` only at the end of the object."""
         ...
 
     def get_tail(self, name: str, length: int) -> bytes:
-        """The last bytes; fewer than `length` only where the object is shorter."""
+        """Returns the last bytes; fewer than `length` only if the object is shorter."""
         ...
 
     def size(self, name: str) -> int: ...
 
     def put(self, name: str, pieces: Sequence[BytesLike]) -> None:
-        """Makes these bytes, one after the other, the object, in one step."""
+        """Writes an object from these pieces, atomically."""
         ...
 
     def put_new(self, name: str, data: bytes) -> None:
-        """Makes an object, in one step. Raises FileExistsError where there is one of that name."""
+        """Creates an object atomically. Raises FileExistsError if there is one of this name."""
         ...
 
     def remove(self, name: str) -> None:
-        """Removes an object; a missing one is fine, as it is in every store."""
+        """Removes an object; a missing one is not an error."""
         ...
 
     def copy(self, source: str, target: str) -> None:
-        """Copies an object inside the store, in one step."""
+        """Copies an object inside the store, atomically."""
         ...
 
     def list_folder(self, folder: str) -> Listing:
-        """The names directly below a folder; empty where nothing is."""
+        """Returns the names directly below a folder; empty if there are none."""
         ...
 
 
-# Keeps callers from queueing up behind a store that does not answer.
+# Circuit breaker for an object store that does not answer.
 #
-# A call to a store that is gone may take as long as all its retries, and there are two threads for reads of cold
-# segments. So after a call that found the store unavailable, the next ones are refused at once, for a moment; then one
-# is let through to see.
+# A call to an unavailable store may take as long as all its retries, and only two threads read cold segments. So after
+# such a call the next ones are refused at once, for a moment; then one call is let through as a probe.
 
 PAUSE_S = 2.0
 
@@ -83,18 +81,18 @@ T = TypeVar("T")
 
 
 class GuardedStore:
-    """Passes every call on, except shortly after one that failed. `seconds` is a clock that never runs back."""
+    """Passes every call on, except shortly after a failed one. `seconds` is a monotonic clock."""
 
     def __init__(self, inner: ObjectStore, seconds: Callable[[], float], pause_s: float = PAUSE_S) -> None:
         self._inner = inner
         self._seconds = seconds
         self._pause_s = pause_s
-        # Two threads may race to set it, and either value will do.
+        # Two threads may race to set it; either value is correct.
         self._failure: tuple[float, str] | None = None
 
     @property
     def paused(self) -> bool:
-        """Whether calls are refused at the moment."""
+        """Whether calls are refused currently."""
         failure = self._failure
         return failure is not None and self._seconds() < failure[0]
 
@@ -138,26 +136,25 @@ class GuardedStore:
         return answer
 
 
-# Counts what a server asks of its object store, and what comes of it.
+# Counts of a server's requests to its object store, by outcome.
 #
-# A call counts once, when it is over, however often the library had to try; one that was never made, because the store
-# is left alone after a failure, does not count. Any thread may call, so the counts have a lock: it is nothing beside a
-# call.
+# A call counts once, at its end, whatever the number of retries. Calls refused by the circuit breaker do not count. Any
+# thread may call, so the counts have a lock, whose cost is negligible beside a call.
 
 KINDS = ("get", "put", "delete", "list")
-"""As stores charge for them: `get` is also the size of an object or a part of it, `put` also a copy of it."""
+"""Operations as stores bill them: `get` includes reading the size or a part of an object, `put` includes copies."""
 OK, MISSING, UNAVAILABLE = OUTCOMES = ("ok", "missing", "unavailable")
 
 
 class StoreStats(msgspec.Struct, frozen=True):
-    """An object store as a server has met it since it started."""
+    """The state of an object store since the server's start."""
 
     requests: dict[str, dict[str, int]]
-    """By kind, and then by outcome."""
+    """Requests by kind and outcome."""
     received_bytes: int
     sent_bytes: int
     paused: bool
-    """Whether the store is left alone for a moment, because a call has failed."""
+    """Whether calls are refused for a moment after a failed one."""
     cache_bytes: int
     """Bytes of whole segments on the local disk."""
     cache_hits: int
@@ -167,7 +164,7 @@ class StoreStats(msgspec.Struct, frozen=True):
 OPERATIONS = ("puts", "gets", "heads", "lists", "deletes")
 """Requests of one topic by operation."""
 _TOPICS_MAX = 100_000
-"""Topics whose requests are counted; the counts of the topic that was asked for least recently are given up."""
+"""The maximum number of topics whose requests are counted; the least recently used counts are dropped."""
 _ARTIFACTS = {"data": "segment", "idx": "segment_index", "companion": "bundled_companion"}
 
 TopicRequests = dict[str, dict[str, int]]
@@ -175,7 +172,7 @@ TopicRequests = dict[str, dict[str, int]]
 
 
 def _owner_of(name: str) -> tuple[int, str] | None:
-    """The topic of an object or folder, and its kind; see `log.layout`. None for objects of no topic."""
+    """Returns the topic and the kind of an object or folder; see `log.layout`. None for objects without a topic."""
     parts = name.split("/")
     if len(parts) < 2 or parts[0] not in ("topics", "families"):
         return None
@@ -225,14 +222,14 @@ class MeteredStore:
         return self._call("list", "lists", folder, lambda: self._inner.list_folder(folder))
 
     def stats(self, paused: bool, cache_bytes: int, cache_hits: int, cache_misses: int) -> StoreStats:
-        """The counts so far, together with what others know of the store."""
+        """Returns the counts so far, with the state of the circuit breaker and the cache."""
         with self._lock:
             requests = {kind: dict(outcomes) for kind, outcomes in self._requests.items()}
             received, sent = self._received, self._sent
         return StoreStats(requests, received, sent, paused, cache_bytes, cache_hits, cache_misses)
 
     def of_topic(self, topic_id: int) -> TopicRequests:
-        """The requests for one topic."""
+        """Returns the requests for one topic."""
         with self._lock:
             return {artifact: dict(counts) for artifact, counts in self._of_topics.get(topic_id, {}).items()}
 

@@ -1,17 +1,16 @@
 """One file system for both tiers: paths below the URL of the cold tier are objects, all others are local files.
 
-This is the one place where a cold tier's URL becomes something to work with. A server keeps copies nearby; a guest,
-such as a Spark task or `topics verify`, reads each object once and wants it as the store has it, so it keeps none.
+This is the only module that opens a cold tier's URL. A server caches copies locally. Other processes, such as a Spark
+task or `topics verify`, read each object once and need the content of the store, so they have no cache.
 
 Objects as files: the part of `topics.log.fs` that segments need.
 
-An object cannot be changed in place. A file is gathered in memory while it is written, and `sync` puts all of it into
-the store in one step: durable at once, whole or not at all. A file that is not synced when it is closed was never
-there. So a crash leaves less behind here than on a disk, and there is nothing to do for a folder: making, syncing and
-removing one changes nothing.
+An object cannot be changed in place. A file is buffered in memory while it is written, and `sync` uploads it atomically
+and durably. A file that is closed without a sync is discarded. So a crash leaves fewer leftovers than on a disk, and
+creating, syncing and removing folders does nothing.
 
-Opening for reading fetches the object, because a caller that opens one goes on to read it, and one question is better
-than two. A rename is a copy and a removal. Cut short in between it leaves both, which a second attempt finds.
+Opening for reading fetches the object, because callers read it next, and one request is better than two. A rename is a
+copy and a removal. If it is interrupted in between, both exist, which a second attempt handles.
 """
 
 import contextlib
@@ -28,7 +27,7 @@ from topics.log.posix import PosixFileSystem
 
 
 class ReadObject:
-    """An object that was fetched, or a copy of it that was at hand."""
+    """A fetched object, or its local copy."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -55,14 +54,14 @@ class ReadObject:
         raise _read_only()
 
     def sync(self) -> None:
-        """There is nothing to be put."""
+        """Nothing to upload."""
 
     def close(self) -> None:
-        """Views of it stay good, as those of a mapped file do."""
+        """Views of it stay valid, like views of a mapped file."""
 
 
 class RangedObject(ReadObject):
-    """An object of which only those bytes are fetched that somebody asks for."""
+    """An object of which only the requested bytes are fetched."""
 
     def __init__(self, store: ObjectStore, name: str) -> None:
         super().__init__(memoryview(b""))
@@ -81,7 +80,7 @@ class RangedObject(ReadObject):
 
 
 class WrittenObject:
-    """An object on its way into the store. `pieces` is what it begins with; None fetches that when it is needed."""
+    """An object that is being written. `pieces` is its initial content; None fetches it when needed."""
 
     def __init__(
         self, store: ObjectStore, copies: LocalCopies | None, name: str, pieces: list[BytesLike] | None = None
@@ -101,7 +100,7 @@ class WrittenObject:
             return
         pieces, self._changed = self._all(), True
         if offset == sum(map(len, pieces)):
-            # Written from front to back, as copying does, the pieces are only joined by the upload.
+            # Pieces that are written in order, as a copy does, are only joined by the upload.
             pieces.append(new)
             return
         whole = bytearray(self._joined())
@@ -129,7 +128,7 @@ class WrittenObject:
             self._store.put(self._name, pieces)
             self._changed = False
         if self._copies is not None:
-            # Also without a change: an earlier process may have come no further than the upload.
+            # Also without a change: an earlier process may have stopped after the upload.
             self._copies.replaced(self._name, pieces)
 
     def map(self) -> memoryview:
@@ -139,7 +138,7 @@ class WrittenObject:
         """Discard unsynced data: a truncated object must not replace a complete one."""
 
     def _all(self) -> list[BytesLike]:
-        """The bytes so far. They begin with the state of the store, whatever a local copy has."""
+        """Returns the bytes so far. They start from the content of the store, not from a local copy."""
         if self._pieces is None:
             try:
                 self._pieces = [bytes(self._store.get(self._name))]
@@ -157,7 +156,7 @@ class WrittenObject:
 
 
 def _lasting(data: BytesLike) -> bytes | memoryview:
-    """Bytes that nobody changes. Mappings of a mapped file stay: it may be larger than the memory."""
+    """Returns immutable bytes. A mapped file is not copied, because it may be larger than the memory."""
     if isinstance(data, memoryview) and data.readonly and data.itemsize == 1 and data.contiguous:
         return data
     with memoryview(data) as view, view.cast("B") as flat:
@@ -168,7 +167,7 @@ def _has_bytes(copy: File) -> bool:
     try:
         return copy.size() > 0
     except OSError:
-        return False  # A copy that cannot be read is as good as none.
+        return False  # An unreadable copy is treated as missing.
 
 
 def _read_only() -> OSError:
@@ -176,7 +175,7 @@ def _read_only() -> OSError:
 
 
 class ObjectFileSystem:
-    """Paths are names of objects. `copies` are for a process that reads the same ones again and again."""
+    """Paths are names of objects. `copies` is the cache of a process that reads the same objects repeatedly."""
 
     def __init__(self, store: ObjectStore, copies: LocalCopies | None = None) -> None:
         self._store = store
@@ -196,14 +195,14 @@ class ObjectFileSystem:
         return copy if copy is not None else ReadObject(self._fetched(path))
 
     def near(self, path: str) -> memoryview | None:
-        """The copy of an object, without asking the store; None when there is none."""
+        """Returns the local copy of an object, without a request; None if there is none."""
         copy = self.copies.open(path) if self.copies is not None else None
         if copy is None:
             return None
         try:
             return copy.map()
         except OSError:
-            return None  # A copy that cannot be read is as good as none.
+            return None  # An unreadable copy is treated as missing.
         finally:
             copy.close()
 
@@ -227,7 +226,7 @@ class ObjectFileSystem:
             self.copies.drop(path)
 
     def remove_dir(self, path: str) -> None:
-        """A folder is only what its objects' names have in common."""
+        """A folder is only a common prefix of names."""
 
     def list_dir(self, path: str) -> list[str]:
         found = self._store.list_folder(path)
@@ -237,7 +236,7 @@ class ObjectFileSystem:
         return names
 
     def make_dirs(self, path: str) -> None:
-        """Nothing to be made, nor to be synced."""
+        """Nothing to create or to sync."""
 
     def sync_dir(self, path: str) -> None:
         """A name is durable when its object is."""
@@ -257,7 +256,7 @@ class ObjectFileSystem:
     # Methods of object stores only
 
     def tail(self, path: str, length: int) -> bytes:
-        """The last bytes of an object, kept nearby from the first question on."""
+        """Returns the last bytes of an object, cached from the first request on."""
         kept = self.copies.tail(path, length) if self.copies is not None else None
         if kept is None:
             kept = self._store.get_tail(path, length)
@@ -266,19 +265,19 @@ class ObjectFileSystem:
         return kept
 
     def put_new(self, path: str, data: bytes) -> None:
-        """Makes an object in one step; FileExistsError where there is one."""
+        """Creates an object atomically. Raises FileExistsError if it exists."""
         self._store.put_new(path, data)
 
     def open_ranged(self, path: str) -> File:
-        """For a caller that reads a little of a large object."""
+        """Opens an object for callers that read a small part of it."""
         return RangedObject(self._store, path)
 
     def is_near(self, segment: str) -> bool:
-        """Whether index and flags of a segment, named without an ending, are kept nearby."""
+        """Returns whether index and flags of a segment, given without a suffix, are cached."""
         return self.copies is not None and self.copies.has(segment)
 
     def drop_copies(self, path: str) -> bool:
-        """Forgets the copy of a whole object, because it may be wrong; whether there was one."""
+        """Removes the copy of a whole object, because it may be wrong. Returns whether there was one."""
         return self.copies is not None and self.copies.let_go(path)
 
     def keep_only(self, requested: Callable[[str], bool]) -> None:
@@ -287,7 +286,7 @@ class ObjectFileSystem:
 
 
 class TopicUse(NamedTuple):
-    """The use of an object store by one topic."""
+    """Object store usage of a topic."""
 
     requests: TopicRequests
     """Since the server started."""
@@ -299,7 +298,7 @@ NO_USE = TopicUse({}, 0)
 
 
 class TieredFileSystem:
-    """Sends each path to where it belongs. Nothing is ever renamed from one tier into the other."""
+    """Routes each path to its tier. Nothing is ever renamed from one tier into the other."""
 
     def __init__(
         self,
@@ -314,7 +313,7 @@ class TieredFileSystem:
         self._far = far
         self.stats = stats
         self.of_topic = of_topic
-        """How the store has been doing; None where nobody counts, as in a process that only visits."""
+        """Returns the state of the store; None in processes without counts, such as tools."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
         fs, inner = self._at(path)
@@ -359,33 +358,33 @@ class TieredFileSystem:
     # Methods of the cold tier only
 
     def tail(self, path: str, length: int) -> bytes:
-        """The last bytes of an object, from nearby where they are kept."""
+        """Returns the last bytes of an object, from the cache if possible."""
         return self._far.tail(path.removeprefix(self._below), length)
 
     def put_new(self, path: str, data: bytes, attempt: str) -> None:
-        """Makes a file of either tier that must not be there."""
+        """Creates a file of either tier; it must not exist."""
         fs, inner = self._at(path)
         put_new(fs, inner, data, attempt)
 
     def open_ranged(self, path: str) -> File:
-        """A file of either tier, of which no more is fetched than is read."""
+        """Opens a file of either tier; only the bytes read are fetched."""
         fs, inner = self._at(path)
         return open_ranged(fs, inner)
 
     def is_near(self, segment: str) -> bool:
-        """Whether index and flags of a segment, a path without an ending, are kept nearby."""
+        """Returns whether index and flags of a segment, a path without a suffix, are cached."""
         return self._far.is_near(segment.removeprefix(self._below))
 
     def drop_copies(self, path: str) -> bool:
-        """Forgets the copy of a whole object; whether there was one."""
+        """Removes the copy of a whole object. Returns whether there was one."""
         return self._far.drop_copies(path.removeprefix(self._below))
 
     def near(self, path: str) -> memoryview | None:
-        """The copy of an object, without asking the store; None when there is none."""
+        """Returns the local copy of an object, without a request; None if there is none."""
         return self._far.near(path.removeprefix(self._below))
 
     def keep_only(self, requested: Callable[[str], bool]) -> None:
-        """Removes the copies of all objects whose paths are not wanted."""
+        """Removes the copies of all objects whose paths are not listed."""
         self._far.keep_only(lambda name: requested(self._below + name))
 
     def _at(self, path: str) -> tuple[FileSystem, str]:
@@ -397,15 +396,16 @@ class TieredFileSystem:
 
 
 def open_ranged(fs: FileSystem, path: str) -> File:
-    """A file for a caller that reads a little of it; a file of a disk is never fetched anyway."""
+    """Opens a file for a caller that reads a small part of it; local files are never fetched."""
     if isinstance(fs, TieredFileSystem | ObjectFileSystem):
         return fs.open_ranged(path)
     return fs.open(path)
 
 
 def put_new(fs: FileSystem, path: str, data: bytes, attempt: str) -> None:
-    """Puts `data` at `path` durably and in one step, where nothing is yet; of several callers one succeeds (also known
-    as: conditional put). Raises FileExistsError where something is. Each `attempt` on a disk has another `.tmp`.
+    """Creates `path` with `data` durably and atomically (also known as: conditional put).
+
+    Of several callers one succeeds; the others get FileExistsError. On a disk each `attempt` has its own `.tmp`.
     """
     if isinstance(fs, TieredFileSystem):
         fs.put_new(path, data, attempt)
@@ -437,9 +437,9 @@ def tiered(near: FileSystem, root: str, store: ObjectStore, copies: LocalCopies 
 def tiered_for_server(
     near: FileSystem, root: str, store: ObjectStore, copies: LocalCopies, seconds: Callable[[], float]
 ) -> TieredFileSystem:
-    """Both tiers as a server needs them: with copies, with patience for a store that is away, and with counts."""
+    """Both tiers for a server: with a cache, a circuit breaker and counts."""
     metered = MeteredStore(store)
-    # Outside of the counts: what is refused at once is not a request.
+    # Outside of the counts: a call that is refused at once is not a request.
     guarded = GuardedStore(metered, seconds)
 
     def stats() -> StoreStats:
@@ -452,9 +452,9 @@ def tiered_for_server(
 
 
 def guest_files(*places: str | None) -> FileSystem:
-    """The files of a data folder for a process that only visits, its cold tier and its archive included."""
+    """Returns the files of a data folder for a tool, including its cold tier and its archive."""
     files: FileSystem = PosixFileSystem()
-    # One place may lie in the other, so the longest name is asked first.
+    # One place may be inside the other, so the longest prefix is checked first.
     for place in sorted({found for place in places if (found := check_place(place)) is not None}, key=len):
         if is_object_store(place):
             files = tiered(files, place, RemoteStore(place))
@@ -462,7 +462,7 @@ def guest_files(*places: str | None) -> FileSystem:
 
 
 def server_files(cold_dir: str | None, copies_dir: str, copies_bytes: int, seconds: Callable[[], float]) -> FileSystem:
-    """The files of a data folder for the server that owns it. `seconds` is a clock that never runs back."""
+    """Returns the files of a data folder for the server that owns it. `seconds` is a monotonic clock."""
     cold_dir = check_place(cold_dir)
     near = PosixFileSystem()
     if cold_dir is None or not is_object_store(cold_dir):

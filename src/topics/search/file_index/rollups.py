@@ -152,7 +152,7 @@ _SAVING: Final = 2
 Level = str
 """Groups by `all` dimensions of a rollup, or by `none`."""
 Rolled = dict[tuple[int, Level], Groups]
-"""Groups by interval and level. Those that would save too little are missing."""
+"""Groups by interval and level. Groups that would save too little are missing."""
 
 
 def whole(config: SearchConfig, version: int, name: str, length: int, level: Level) -> Aggregation:

@@ -1,8 +1,8 @@
 """Column store of the memory index: append-only columns, dictionaries and the inverted index of words.
 
-Column filling: all values of a field at once where they are of one kind, and one by one where they are not.
+Column filling: all values of a field at once if they have one type, otherwise one by one.
 
-Both ways fill in the same. The first takes a tenth of the time, and most fields of most entries use it.
+Both paths store the same values. The first takes a tenth of the time, and most fields of most entries use it.
 """
 
 import heapq
