@@ -204,10 +204,11 @@ def test_a_queue_shows_who_holds_what_and_gives_it_back(browser: Browser, sample
         page.get_by_role("link", name="jobs").click()
         expect(page.locator(".figure", has_text="In flight")).to_contain_text("3")
         expect(page.get_by_text("ann 2")).to_be_visible()
+        page.get_by_role("button", name="Leased 3").click()
         keep(page, "queue")
         job = page.get_by_role("row", name=re.compile(r"\bben\b"))
         job.get_by_role("button", name="Release").click()
-        page.get_by_role("button", name="Cancel").click()
+        page.locator("dialog").get_by_role("button", name="Cancel").click()
         assert api.get("/v0/topics/jobs").json()["queue"]["in_flight"] == 3
         job.get_by_role("button", name="Release").click()
         page.locator("dialog").get_by_role("button", name="Release").click()

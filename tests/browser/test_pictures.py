@@ -52,6 +52,10 @@ def search(page: Page) -> None:
     expect(page.locator("svg.bars rect").nth(12)).to_be_attached(timeout=120_000)
 
 
+def jobs(page: Page) -> None:
+    expect(page.locator("td.reason").nth(5)).to_contain_text("phone is off", timeout=120_000)
+
+
 def consumer(page: Page) -> None:
     expect(page.locator(".chart path.line").first).to_have_attribute(
         "d", re.compile(r"^(?:[ML][^ML]*){20,}$"), timeout=120_000
@@ -62,7 +66,7 @@ STOPS = {
     "overview": ("overview", overview),
     "gap": ("topic/github.recent", gap),
     "search": ("search/weblog?q=card", search),
-    "queue": ("topic/jobs/queue", lambda page: expect(page.locator("td.name").nth(2)).to_be_visible()),
+    "queue": ("topic/notices/queue?state=dead", jobs),
     "consumer": ("consumers/github/warehouse", consumer),
     "routers": ("routers", lambda page: expect(page.locator("svg.graph a").nth(3)).to_be_visible()),
     "schema": (

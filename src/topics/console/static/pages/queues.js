@@ -4,7 +4,7 @@ import { get, topicPath } from "../api.js";
 import { h } from "../dom.js";
 import { count } from "../format.js";
 import { topicLink } from "../links.js";
-import { button, empty, table } from "../parts.js";
+import { badge, button, empty, table } from "../parts.js";
 import { shares } from "./topic_queue.js";
 
 const PAGE = 1000;
@@ -18,11 +18,11 @@ export default async function render(context) {
   let cursor = "";
   let looked = 0;
   const list = table("Queues", [
-    { title: "Queue", class: "name", cell: (one) => h("a", { href: topicLink(one.topic, "queue") }, one.topic) },
+    { title: "Queue", class: "name", cell: (one) => [h("a", { href: topicLink(one.topic, "queue") }, one.topic), one.queue.paused ? [" ", badge("paused", "warn")] : null] },
     { title: "Ready", class: "number", cell: (one) => count(one.queue.ready) },
     { title: "In flight", class: "number", cell: (one) => count(one.queue.in_flight) },
     { title: "Delayed", class: "number", cell: (one) => count(one.queue.delayed) },
-    { title: "Dead letters", class: "number", cell: (one) => waiting(letters.get(one.topic)) },
+    { title: "Dead letters", class: "number", cell: (one) => waiting(one.topic) },
     { title: "Dead-lettered so far", class: "number wide", cell: (one) => count(one.queue.dead_lettered) },
     { title: "Jobs", class: "shares-cell wide", cell: (one) => (one.count ? shares(one.queue) : h("span.soft", "empty")) },
   ]);
@@ -50,7 +50,7 @@ export default async function render(context) {
       if (one?.queue === undefined) { found.delete(name); continue; }
       found.set(name, one);
       const dead = one.config.dead_letter;
-      if (dead) letters.set(name, { topic: dead, count: (await state(dead))?.count ?? 0 }); else letters.delete(name);
+      if (dead) letters.set(name, { count: (await state(dead))?.count ?? 0 }); else letters.delete(name);
     }
     draw();
   }
@@ -59,9 +59,10 @@ export default async function render(context) {
     return get(topicPath(name), { touch: false }, context.signal).catch((error) => { if (error.name === "AbortError") throw error; return null; });
   }
 
-  function waiting(one) {
+  function waiting(queue) {
+    const one = letters.get(queue);
     if (one === undefined) return "";
-    return one.count ? h("a.waiting", { href: topicLink(one.topic) }, count(one.count)) : "0";
+    return one.count ? h("a.waiting", { href: topicLink(queue, "queue", { state: "dead" }) }, count(one.count)) : "0";
   }
 
   function draw() {

@@ -1,31 +1,27 @@
-// A queue: jobs by state, leases by worker, dead letters.
+// A queue: its jobs by state, the leases by worker, dead letters, pause and resume.
 
-import { ApiError, get, may, post, topicPath } from "../api.js";
+import { ApiError, get, may, post, put, topicPath } from "../api.js";
 import { fill, h, svg } from "../dom.js";
-import { ago, count, duration, plural } from "../format.js";
+import { count, plural } from "../format.js";
 import { topicLink } from "../links.js";
-import { badge, button, card, dialog, empty, failure, field, figure, mono, note, sure, table, toast } from "../parts.js";
+import { badge, button, card, dialog, empty, failure, field, figure, mono, note, toast } from "../parts.js";
+import { jobList } from "./topic_jobs.js";
 
 const LOOK_MS = 1500;
 const PAGE = 100;
 
 export default async function render(context) {
   const { name, body, signal } = context;
-  const { dead_letter: dead, max_deliveries: most, lease_ms: lease } = context.info.config;
+  const { dead_letter: dead, max_deliveries: most } = context.info.config;
   const figures = { ready: figure("Ready", { hint: "Jobs that can be claimed" }), in_flight: figure("In flight", { hint: "Jobs leased to workers" }), delayed: figure("Delayed", { hint: "Jobs that can be claimed later" }), dead_lettered: figure("Dead letters", { hint: "Jobs in the dead-letter topic" }) };
   const band = h("div");
   const workers = h("div.row");
-  const nobody = h("div", { hidden: true }, note("No job is leased."));
-  const leases = table("Leases", [
-    { title: "Job", class: "number", cell: (one) => h("a", { href: topicLink(name, "live", { seq: one.$seq }) }, count(one.$seq)) },
-    { title: "Worker", class: "name", cell: (one) => one.node },
-    { title: "Deliveries", class: "number", cell: (one) => (most ? `${one.deliveries} of ${most}` : count(one.deliveries)) },
-    { title: "Lease ends", class: "number", cell: (one) => ago(one.deadline) },
-    { title: "Actions", cell: (one) => may("write") && h("div.row", button("Extend", () => extend(one), { kind: "small" }), button("Release", () => giveBack(one), { kind: "small" }), button("Acknowledge", () => acknowledge(one), { kind: "small bad" })) },
-  ]);
+  const pausing = h("div.row");
   const letters = h("div");
-  fill(body, h("div.figures", Object.values(figures).map((one) => one.element)), band,
-    card("Leases by worker", workers, nobody, leases.element), dead ? letters : null);
+  let paused = null;
+  const jobs = jobList(context, look);
+  fill(body, pausing, h("div.figures", Object.values(figures).map((one) => one.element)), band,
+    card("Workers", workers), jobs.element, dead ? letters : null);
   if (dead) drawLetters();
   await context.every(LOOK_MS, look);
 
@@ -36,33 +32,29 @@ export default async function render(context) {
     const letters = dead ? await get(topicPath(dead), { touch: false }, signal).catch((error) => { if (error.name === "AbortError") throw error; return null; }) : null;
     figures.dead_lettered.set(letters === null ? "–" : count(letters.count), `${count(queue.dead_lettered)} so far`);
     fill(band, shares(queue));
+    drawPause(queue.paused === true);
     const byWorker = Map.groupBy(held.leases, (one) => one.node);
-    fill(workers, [...byWorker].map(([node, all]) => h("span.badge.accent", node, ` ${count(all.length)}`)), held.next_after ? h("span.soft", `The first ${PAGE} leases are shown.`) : null);
-    leases.show(held.leases);
-    leases.element.hidden = !held.leases.length;
-    nobody.hidden = held.leases.length > 0;
+    fill(workers, byWorker.size ? [...byWorker].map(([node, all]) => h("span.badge.accent", node, ` ${count(all.length)}`)) : note("No job is leased."), held.next_after ? h("span.soft", `The first ${PAGE} leases are counted.`) : null);
+    await jobs.look({ ready: queue.ready, leased: queue.in_flight, delayed: queue.delayed, dead: letters?.count ?? null }, JSON.stringify([queue, info.head_seq, letters?.head_seq, letters?.count]));
   }
 
-  async function settle(done, verb) {
+  /** Drawn only when it changes: the button keeps the keyboard. */
+  function drawPause(is) {
+    if (paused === is) return;
+    paused = is;
+    fill(pausing, is ? badge("paused: workers get no jobs", "warn") : null,
+      may("admin") && button(is ? "Resume the queue" : "Pause the queue", () => pause(!is), { kind: is ? "primary" : "", icon: is ? "play" : "pause" }));
+    pausing.hidden = !pausing.firstChild;
+  }
+
+  async function pause(is) {
     try {
-      const answer = await done;
-      toast(answer.skipped.length ? "The lease has ended: the worker does not hold the job any more." : verb, answer.skipped.length ? "bad" : "");
+      await put(`${topicPath(name)}/queue`, { paused: is });
+      toast(is ? "Paused. Workers finish the jobs they have and get no others." : "Resumed.");
       await look();
+      pausing.querySelector("button")?.focus();
     } catch (error) {
       if (error instanceof ApiError) toast(error.message, "bad"); else throw error;
-    }
-  }
-
-  const held = (one) => ({ node: one.node, seqs: [one.$seq] });
-  const extend = (one) => settle(post(`${topicPath(name)}/extend`, { ...held(one), lease_ms: lease }), `Extended by ${duration(lease)}.`);
-  async function giveBack(one) {
-    if (await sure("Release the job?", `The lease of ${one.node} on job ${count(one.$seq)} ends, and the job can be claimed again. The worker may still be working on it.`, "Release")) {
-      await settle(post(`${topicPath(name)}/nack`, held(one)), "Released.");
-    }
-  }
-  async function acknowledge(one) {
-    if (await sure("Acknowledge the job?", `Job ${count(one.$seq)} counts as done by ${one.node} and is deleted.`, "Acknowledge")) {
-      await settle(post(`${topicPath(name)}/ack`, held(one)), "Acknowledged.");
     }
   }
 
