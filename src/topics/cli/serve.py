@@ -66,7 +66,7 @@ def serve(reconfigure: str | None = None, **flags: object) -> int:
         _log.warning("keys on the command line are visible to all users: set TOPICS_API_KEYS instead")
     for name, meant in strangers(os.environ):
         _log.warning("unknown variable", extra={"variable": name, "did_you_mean": meant})
-    check_server(settings, Settings.given(os.environ, flags), names_of(reconfigure))
+    settings = check_server(settings, Settings.given(os.environ, flags), names_of(reconfigure))
     for_people = settings.log_format == "human" or (settings.log_format == "auto" and sys.stderr.isatty())
     server.run(settings, (lambda address: _greet(address, settings)) if for_people else None)
     return 0

@@ -8,6 +8,10 @@ takes the settings it was not given from there, and refuses those that were give
 that lacks one variable would build a second archive, drop a table from its catalog, or empty every typed table. The
 record of the data folder wins; that of the archive is for a data folder that has none, such as a restored one. Files
 are renamed into place, the data folder's first, so a crash leaves the old record or the new one.
+
+A server does not ask an object store when it starts. It records only the places, `archive_dir` and `cold_dir`, in the
+data folder; the first run of the pipeline adds the rest, from the record in the archive if there is one. `cold_dir` is
+of the data folder alone, and only a server records it: a server with a wrong cold tier cannot start.
 """
 
 import contextlib
@@ -32,9 +36,11 @@ from topics.model.settings import SETTINGS, Settings, SettingsError, read_value
 
 RECORDED = (
     "archive_dir", "archive_catalog", "archive_table", "archive_typed", "archive_erase_ms", "archive_file_bytes",
-    "archive_retention_ms", "archive_grace_ms", "archive_keep_snapshots_ms",
+    "archive_retention_ms", "archive_grace_ms", "archive_keep_snapshots_ms", "cold_dir",
 )  # fmt: skip
 """The settings that are recorded. Each of them decides what is kept, and where."""
+_PLACES = {"archive_dir", "cold_dir"}
+"""The settings that are recorded in the data folder alone."""
 
 Record = Mapping[str, Any]
 _SETTINGS = {setting.name: setting for setting in SETTINGS}
@@ -76,59 +82,65 @@ def resolve(
     """
     if not has_archive(settings):
         return settings
-    settings = msgspec.structs.replace(settings, archive_dir=_place(settings))
+    settings = msgspec.structs.replace(
+        settings, archive_dir=_place(settings), cold_dir=absolute(check_place(settings.cold_dir))
+    )
     layout = layout_of(settings)
-    record = _read(PosixFileSystem(), layout.pipeline_settings)
-    where = layout.pipeline_settings
-    if record is None:
+    near = _read(PosixFileSystem(), layout.pipeline_settings) or {}
+    settings = _with(settings, near, given, reconfigure, layout.pipeline_settings)
+    if not ask_archive:
+        return settings
+    if near and "archive_dir" not in reconfigure:
+        _check_there(layout, settings, files)
+    if near.keys() <= _PLACES:
         fs, where = files(settings), f"{archive_root(settings)}/settings.json"
-        record = _read(fs, where)
-        if record is None:
-            _check_unrecorded(fs, settings, given, reconfigure)
-            return settings
-    elif "archive_dir" not in reconfigure and ask_archive:
-        _check_there(layout, msgspec.structs.replace(settings, archive_dir=record.get("archive_dir")), files)
-    conflicts, kept = {}, {}
-    for name, value in record.items():
-        if name in reconfigure:
-            continue
-        if name in given and getattr(settings, name) != value:
-            conflicts[name] = f"{name} is {_as_text(getattr(settings, name))}, and {_as_text(value)} is recorded"
-        kept[name] = value
-    if conflicts:
-        raise _conflict(list(conflicts.values()), list(conflicts), where)
-    return msgspec.structs.replace(settings, **kept)
+        far = _read(fs, where)
+        if far is None:
+            _check_unrecorded(fs, settings, {*given, *near}, reconfigure)
+        else:
+            settings = _with(settings, {**far, **near}, given, reconfigure, where)
+    return settings
 
 
-def record(settings: Settings, fs: FileSystem) -> None:
+def record(settings: Settings, fs: FileSystem, reconfigure: Collection[str] = ()) -> None:
     """Records resolved settings with the data and in the archive, where they are not recorded as they are."""
     layout, root = layout_of(settings), archive_root(settings)
-    values = {name: getattr(settings, name) for name in RECORDED} | {"archive_dir": _place(settings)}
-    _write(fs, layout.pipeline, values)
-    _write(fs, root, {name: value for name, value in values.items() if name != "archive_dir"})
+    values = {name: getattr(settings, name) for name in RECORDED if name not in _PLACES}
+    cold = "cold_dir" in reconfigure or "cold_dir" in (recorded(settings) or {})
+    _write(fs, layout.pipeline, {**values, "archive_dir": _place(settings), **(_cold(settings) if cold else {})})
+    _write(fs, root, values)
 
 
-def check_server(settings: Settings, given: Collection[str], reconfigure: Collection[str]) -> None:
-    """Refuses settings of a server that differ from the recorded ones; records those that are to be replaced.
+def check_server(settings: Settings, given: Collection[str], reconfigure: Collection[str]) -> Settings:
+    """The settings of a server with the recorded cold tier. Refuses settings that differ from the recorded ones, and
+    records those that are to be replaced.
 
     An object store is not asked, as it may be away when a server starts: the pipeline does it.
     """
-    record_there = recorded(settings) if has_archive(settings) else None
-    place = record_there.get("archive_dir") if record_there is not None else settings.archive_dir
-    if has_archive(settings) and (record_there is not None or not is_object_store(place)):
-        found = resolve(settings, given, reconfigure, ask_archive=not is_object_store(place))
-        if reconfigure:
-            record(found, files_of(found))
+    if not has_archive(settings):
+        return settings
+    place = (recorded(settings) or {}).get("archive_dir", settings.archive_dir)
+    found = resolve(settings, given, reconfigure, ask_archive=bool(reconfigure) or not is_object_store(place))
+    if reconfigure:
+        record(found, files_of(found), reconfigure)
+    return msgspec.structs.replace(settings, cold_dir=found.cold_dir)
 
 
 def record_first_use(settings: Settings) -> None:
-    """Records the settings of a server in a folder whose archive has none. A full disk leaves it to the pipeline."""
-    if not has_archive(settings) or is_object_store(settings.archive_dir) or recorded(settings) is not None:
+    """Records the settings of a server in a folder whose archive has none, or else its places.
+
+    A full disk leaves it to the pipeline.
+    """
+    if not has_archive(settings):
         return
-    fs = PosixFileSystem()
+    fs, near, folder = PosixFileSystem(), recorded(settings), layout_of(settings).pipeline
     with contextlib.suppress(OSError):
-        if _read(fs, f"{archive_root(settings)}/settings.json") is None:
-            record(settings, fs)
+        if near is not None:
+            _write(fs, folder, {**near, **_cold(settings)})
+        elif is_object_store(settings.archive_dir) or _read(fs, f"{archive_root(settings)}/settings.json") is not None:
+            _write(fs, folder, {"archive_dir": _place(settings), **_cold(settings)})
+        else:
+            record(settings, fs, ("cold_dir",))
 
 
 def recorded(settings: Settings) -> Record | None:
@@ -143,6 +155,22 @@ def names_of(text: str | None) -> list[str]:
         if name not in RECORDED:
             raise SettingsError(f"{name} is not a recorded setting. Accepted are {', '.join(RECORDED)}")
     return names
+
+
+def _with(
+    settings: Settings, record: Record, given: Collection[str], reconfigure: Collection[str], where: str
+) -> Settings:
+    """The settings with recorded values. Raises SettingsConflictError where a given one differs."""
+    conflicts, kept = {}, {}
+    for name, value in record.items():
+        if name in reconfigure:
+            continue
+        if name in given and getattr(settings, name) != value:
+            conflicts[name] = f"{name} is {_as_text(getattr(settings, name))}, and {_as_text(value)} is recorded"
+        kept[name] = value
+    if conflicts:
+        raise _conflict(list(conflicts.values()), list(conflicts), where)
+    return msgspec.structs.replace(settings, **kept)
 
 
 def _check_there(layout: Layout, settings: Settings, files: Callable[[Settings], FileSystem]) -> None:
@@ -170,6 +198,12 @@ def _place(settings: Settings) -> str | None:
     return None if root == layout_of(settings).archive else root
 
 
+def _cold(settings: Settings) -> Record:
+    """The cold tier as it is recorded. None is no record, so that one may be added later."""
+    place = absolute(check_place(settings.cold_dir))
+    return {} if place is None else {"cold_dir": place}
+
+
 def _read(fs: FileSystem, path: str) -> Record | None:
     data = read_whole(fs, path)
     if data is None:
@@ -189,7 +223,7 @@ def _read(fs: FileSystem, path: str) -> Record | None:
 
 
 def _write(fs: FileSystem, folder: str, values: Record) -> None:
-    text = msgspec.json.format(msgspec.json.encode(values), indent=1)
+    text = msgspec.json.format(msgspec.json.encode({name: values[name] for name in RECORDED if name in values}), indent=1)
     path, data = f"{folder}/settings.json", add_checksum(text) + b"\n"
     if read_whole(fs, path) != data:
         fs.make_dirs(folder)

@@ -264,7 +264,7 @@ def open_run(
             check_tracked(near, layout)
         fs = files_of(settings)
         if has_archive(settings):
-            record(settings, fs)
+            record(settings, fs, reconfigure)
     except BaseException as error:
         try:
             if isinstance(error, Exception):

@@ -16,6 +16,7 @@ from topics.log.catalog import Catalog, Encoded, decode_since, read_catalog_byte
 from topics.log.fs import FileSystem, WrongChecksumError, read_checked, write_checked
 from topics.log.layout import RESTORED, Layout
 from topics.model.errors import TopicsError
+from topics.model.settings import SettingsError
 from topics.spark.archive.archive_plan import newest_delete
 from topics.spark.pipeline.jobs import JobFailedError, RoundJob
 from topics.spark.pipeline.products import CatalogView, CommitResult, Failure, Product, QuarantinedSubjects
@@ -183,6 +184,13 @@ class WorkerPlaceError(TopicsError):
     """A worker does not see the folders of the driver under the same paths. Its output would be lost."""
 
 
+class NoColdTierError(SettingsError):
+    """Segments are in a cold tier, and the run was not told of it."""
+
+    def __init__(self) -> None:
+        super().__init__("segments of this data folder are in its cold tier: set TOPICS_COLD_DIR as the server has it")
+
+
 class Executor(Protocol):
     def parallelism(self) -> int:
         """The number of tasks that run at the same time."""
@@ -250,6 +258,7 @@ class Pipeline:
         now = self._clock.now_ms()
         self._failed_products = {}
         view = self._catalog_diff.read(self._log_history.current)
+        self._check_cold_tier(view)
         quarantined = {product.name: self._quarantined(product.name, now) for product in self._products}
         chores = self._plan(view, quarantined, now)
         if not self._failed_products:
@@ -271,6 +280,11 @@ class Pipeline:
         self._update(quarantined=ended)
 
     # Planning
+
+    def _check_cold_tier(self, view: CatalogView) -> None:
+        """The oldest segments of a topic move first."""
+        if self._layout.cold_root is None and any(one.segments and one.segments[0].cold for one in view.changed):
+            raise NoColdTierError
 
     def _quarantined(self, product: str, now: int) -> QuarantinedSubjects:
         found = [one for one in self.status.quarantined if one.product == product and one.is_active(now)]
