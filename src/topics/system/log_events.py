@@ -400,6 +400,11 @@ PIPELINE_EVENTS = (
         "none: rebuilt from the archive's ledger",
     ),
     LogEvent(
+        "warning",
+        ("a tag of the archive's table is lost",),
+        "the table was rebuilt, and the snapshot of `tags` cannot be read (`why`); set the tag again on another one",
+    ),
+    LogEvent(
         "error",
         ("the pipeline's settings are refused",),
         ("`error` names the setting: leave it out to use the recorded value, or start the server with `--reconfigure`"),

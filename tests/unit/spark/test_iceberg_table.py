@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.table import StaticTable, Table
-from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update import SetSnapshotRefUpdate, TableRequirement, TableUpdate
 
 from tests.unit.spark.archives import ROOT, advance, run_all, state_of, topic_of
 from tests.unit.spark.folders import Folder
@@ -198,6 +198,64 @@ def test_damaged_table_is_rebuilt(how: str, caplog: pytest.LogCaptureFixture) ->
         run_shown(folder.disk, folder, 2)
     assert ("is made again" in caplog.text) == (how in ("version", "list", "manifest"))
     assert table_rows(folder.disk) == rows
+
+
+def tag(folder: Folder, name: str) -> int:
+    """Tags the current snapshot as another program does, and returns it."""
+    pointer = FolderPointer(folder.disk, ROOT)
+    version = pointer.load()
+    assert version is not None and version.metadata.current_snapshot_id is not None
+    ref = {"ref-name": name, "type": "tag", "snapshot-id": version.metadata.current_snapshot_id}
+    pointer.commit(version, (), (SetSnapshotRefUpdate.model_validate(ref),), 0)
+    return version.metadata.current_snapshot_id
+
+
+@pytest.mark.parametrize("how", ["version", "list", "hint"])
+def test_rebuilt_table_keeps_its_tags(how: str) -> None:
+    folder = filled()
+    run_shown(folder.disk, folder, 1)
+    tagged = tag(folder, "audit")
+    # All of the deleted rows are written out of the files, which the tag alone needs from then on.
+    for tag_of in ("t3", "t4", "t5"):
+        folder.delete("orders", tag=tag_of)
+    folder.checkpoint()
+    run_shown(folder.disk, folder, 2)
+    advance(folder.clock, RETIRE_MS)
+    run_shown(folder.disk, folder, 3)
+    table = read_table(folder.disk)
+    snapshot = table.current_snapshot() if table is not None else None
+    assert table is not None and snapshot is not None and snapshot.snapshot_id != tagged
+    rows = rows_of(table)
+    match how:
+        case "version":
+            replace_file(folder.disk, table.metadata_location, b"{")
+        case "list":
+            folder.disk.remove(snapshot.manifest_list)
+        case "hint":
+            folder.disk.remove(table.metadata_location)
+    for seed in (4, 5):
+        run_shown(folder.disk, folder, seed)
+        advance(folder.clock, RETIRE_MS)
+        rebuilt = read_table(folder.disk)
+        assert rebuilt is not None and rows_of(rebuilt) == rows
+        assert rebuilt.metadata.refs["audit"].snapshot_id == tagged
+        assert of_topic(rows_of(rebuilt, tagged), "orders") == {n + 1: str(n) for n in range(100)}
+
+
+def test_tag_whose_files_are_lost_is_left_out_of_a_rebuilt_table(caplog: pytest.LogCaptureFixture) -> None:
+    folder = filled()
+    run_shown(folder.disk, folder, 1)
+    tag(folder, "audit")
+    table = read_table(folder.disk)
+    snapshot = table.current_snapshot() if table is not None else None
+    assert snapshot is not None
+    folder.disk.remove(snapshot.manifest_list)
+    with caplog.at_level(logging.WARNING):
+        run_shown(folder.disk, folder, 2)
+    rebuilt = read_table(folder.disk)
+    assert rebuilt is not None and "audit" not in rebuilt.metadata.refs
+    assert "a tag of the archive's table is lost" in caplog.text
+    assert of_topic(rows_of(rebuilt), "orders") == {n + 1: str(n) for n in range(100)}
 
 
 def test_an_archive_that_was_moved_is_a_table_at_its_new_place() -> None:

@@ -52,6 +52,10 @@ class Pointer(Protocol):
         """Creates an empty table, in place of an existing one."""
         ...
 
+    def restore(self, kept: TableMetadata) -> Version:
+        """Creates a table without rows that has snapshots, in place of an existing one."""
+        ...
+
     def commit(
         self, base: Version, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...], now_ms: int
     ) -> Version:
@@ -89,6 +93,9 @@ class FolderPointer:
         """Writes nothing: the first commit creates the table."""
         return Version(fresh, "")
 
+    def restore(self, kept: TableMetadata) -> Version:
+        return self.create(kept)
+
     def commit(
         self, base: Version, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...], now_ms: int
     ) -> Version:
@@ -108,8 +115,7 @@ class FolderPointer:
             self._fs.remove(f"{self._folder}/{name}")
 
     def superfluous(self, names: list[str], current: Version, before_ms: int) -> list[str]:
-        kept = {entry.metadata_file for entry in current.metadata.metadata_log if entry.timestamp_ms > before_ms}
-        kept.add(current.location)
+        kept = {current.location, *_recent(current.metadata, before_ms)}
         versions = [name for name in names if name.endswith(_END) or name.endswith(".tmp")]
         return [name for name in versions if f"{self._folder}/{name}" not in kept]
 
@@ -155,7 +161,8 @@ def _number(name: str) -> int:
 class CatalogPointer:
     """A table in a catalog. The catalog has the current version, and refuses a commit on an older one."""
 
-    def __init__(self, catalog: Catalog, name: str) -> None:
+    def __init__(self, fs: FileSystem, catalog: Catalog, name: str) -> None:
+        self._fs = fs
         self._catalog = catalog
         self._name = name
         self._table: Table | None = None
@@ -185,6 +192,15 @@ class CatalogPointer:
             )
         )
 
+    def restore(self, kept: TableMetadata) -> Version:
+        # A file first, which has the snapshots also after a crash that leaves the catalog without an entry.
+        path = f"{kept.location}/metadata/00000-{kept.table_uuid}{_END}"
+        self._fs.make_dirs(path.rpartition("/")[0])
+        replace_file(self._fs, path, kept.model_dump_json(exclude_none=True).encode())
+        self.drop()
+        self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+        return self._known(self._catalog.register_table(self._name, path))
+
     def commit(
         self, base: Version, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...], now_ms: int
     ) -> Version:
@@ -196,13 +212,20 @@ class CatalogPointer:
     def superfluous(self, names: list[str], current: Version, before_ms: int) -> list[str]:
         """The metadata files of the catalog that are no longer in its metadata log."""
         folder = f"{current.metadata.location}/metadata"
-        recent = {entry.metadata_file for entry in current.metadata.metadata_log if entry.timestamp_ms > before_ms}
-        kept = {current.location, *recent}
+        kept = {current.location, *_recent(current.metadata, before_ms)}
         return [name for name in names if name.endswith(".metadata.json") and f"{folder}/{name}" not in kept]
 
     def _known(self, table: Table) -> Version:
         self._table = table
         return Version(table.metadata, table.metadata_location)
+
+
+def _recent(metadata: TableMetadata, before_ms: int) -> list[str]:
+    """The previous metadata files that are kept: always the last one, which has the tags if the current one is lost."""
+    log = metadata.metadata_log
+    return [entry.metadata_file for entry in log[:-1] if entry.timestamp_ms > before_ms] + [
+        entry.metadata_file for entry in log[-1:]
+    ]
 
 
 def pointer_of(fs: FileSystem, root: str, catalog: str | None, name: str) -> Pointer:
@@ -212,6 +235,6 @@ def pointer_of(fs: FileSystem, root: str, catalog: str | None, name: str) -> Poi
     if "." not in name:
         raise SettingsError(f"archive_table {name} names no namespace: accepted is namespace.table")
     try:
-        return CatalogPointer(load_catalog(catalog), name)
+        return CatalogPointer(fs, load_catalog(catalog), name)
     except (ValueError, ImportError) as error:
         raise SettingsError(f"archive_catalog {catalog}: {error}") from error

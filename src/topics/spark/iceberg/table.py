@@ -40,6 +40,7 @@ from topics.spark.iceberg.manifests import (
     properties,
     write_synced,
 )
+from topics.spark.iceberg.named_snapshots import with_named_snapshots
 from topics.spark.iceberg.snapshots import (
     History,
     expire_updates,
@@ -221,6 +222,8 @@ class ArchiveTable:
         self._version: Version | None = None
         self._unusable = False
         """Whether there is a table that has to be replaced, even by an empty one."""
+        self._is_new = False
+        """Whether the table was created, and files of an earlier one may be there."""
 
     def follow(
         self, changed: Mapping[str, TableFile | None], now_ms: int, whole: bool = False, same_rows: bool = False
@@ -237,12 +240,17 @@ class ArchiveTable:
             for path, _ in self._lost_of(self._shown.delete_files()):
                 _log.warning("a delete file of the archive's table is made again", extra={"path": path})
                 self._shown.mark_unusable(path)
-            self._sweep(version, now_ms)
+            if not self._is_new:
+                self._sweep(version, now_ms)
             changed = {**dict.fromkeys(self._shown.paths()), **changed}
         change = self._shown.diff(self._fs, f"{self._root}/deletes", self._entropy, changed, self.shape)
         needed = not change.empty or self._unusable or bool(schema_updates(version.metadata, self.shape.schema))
         if needed:
             self._commit(version, change, now_ms, same_rows)
+        if whole and self._is_new and self._version is not None:
+            # Only now, as until the first commit of a rebuilt table its tags are in the files of the old one alone.
+            self._sweep(self._version, now_ms)
+            self._is_new = False
         return needed
 
     def expire(self, now_ms: int) -> None:
@@ -338,17 +346,31 @@ class ArchiveTable:
         """The current version; with `make` a new one where there is none."""
         if self._version is not None and self.shape.fits(self._version.metadata):
             return self._version
-        self._history, self._shown = History(self._io), TableContents()
+        self._history, self._shown, self._is_new = History(self._io), TableContents(), False
+        found: Version | None = None
         try:
-            version = self._usable(self._pointer.load())
+            found = self._pointer.load()
+            version = self._usable(found)
             if version is not None:
                 self._load(version.metadata)
         except TableDamagedError as error:
             _log.warning("the archive's table cannot be read and is made again", extra={"error": str(error)})
             version, self._history, self._shown, self._unusable = None, History(self._io), TableContents(), True
         if version is None and (make or self._unusable):
-            version = self._pointer.create(self._fresh())
+            version = self._created(found)
         self._version = version
+        return version
+
+    def _created(self, unusable: Version | None) -> Version:
+        """A new table, with the tags of the one that cannot be used."""
+        fresh, self._is_new = self._fresh(), True
+        kept = with_named_snapshots(
+            self._fs, self._root, self.shape, fresh, unusable.metadata if unusable is not None else None
+        )
+        if kept is fresh:
+            return self._pointer.create(fresh)
+        version = self._pointer.restore(kept)
+        self._history.load(version.metadata)
         return version
 
     def _usable(self, version: Version | None) -> Version | None:
@@ -448,7 +470,7 @@ class ArchiveTable:
         try:
             version = self._pointer.load()
         except TableDamagedError:
-            return set()  # It is made again, without them.
+            return set()  # It is rebuilt before a file is removed.
         pinned = pinned_snapshots(version.metadata, now_ms) if version is not None else ()
         if version is None or not pinned:
             return set()

@@ -199,7 +199,7 @@ def _place(settings: Settings) -> str | None:
 
 
 def _cold(settings: Settings) -> Record:
-    """The cold tier as it is recorded. None is no record, so that one may be added later."""
+    """The cold tier as it is recorded: nothing without one, so that it can be added later."""
     place = absolute(check_place(settings.cold_dir))
     return {} if place is None else {"cold_dir": place}
 
@@ -223,7 +223,9 @@ def _read(fs: FileSystem, path: str) -> Record | None:
 
 
 def _write(fs: FileSystem, folder: str, values: Record) -> None:
-    text = msgspec.json.format(msgspec.json.encode({name: values[name] for name in RECORDED if name in values}), indent=1)
+    text = msgspec.json.format(
+        msgspec.json.encode({name: values[name] for name in RECORDED if name in values}), indent=1
+    )
     path, data = f"{folder}/settings.json", add_checksum(text) + b"\n"
     if read_whole(fs, path) != data:
         fs.make_dirs(folder)
