@@ -301,8 +301,9 @@ class Appender:
         gets its seqs immediately, because its condition holds now.
         """
         core, path, rules = self._core, self._core.path, topic.rules
+        count = len(batch.records) if plain is None else len(plain.sizes)
         if path.lease is not None:
-            path.lease.check()
+            path.lease.check(count)
         if topic.config.ttl_ms:
             core.expire(topic)
         if batch.delay_ms and topic.staged_config.type is not TopicType.QUEUE:
@@ -315,7 +316,6 @@ class Appender:
         if core.memory.pressed and (key is not None or batch.delay_ms or not rules.logged):
             size = memory_of(len(batch.records), payload_bytes(batch.records)) if not rules.logged else 0
             core.memory.check(topic, size + (KEY_BYTES if key is not None else 0))
-        count = len(batch.records) if plain is None else len(plain.sizes)
         if (
             count == 1
             and batch.node is None
@@ -529,4 +529,7 @@ def creation_body(core: EngineCore, topic: Topic) -> bytes:
     """Registers the name and id of a new topic; a frame with them must be logged."""
     core.directory.add(topic)
     core.next_topic_id = topic.id + 1
+    if core.path.lease is not None:
+        # A takeover skips as many ids of topics as seqs.
+        core.path.lease.give(1)
     return encode_create(topic.epoch, topic.created_ts, topic.name, encode_config(topic.config))

@@ -124,8 +124,18 @@ class PrimaryLease(Protocol):
     def is_valid(self) -> bool:
         """Whether it is held."""
 
-    def check(self) -> None:
-        """Raises unless it is held."""
+    def check(self, seqs: int = 0) -> None:
+        """Raises unless it is held, and one operation may take so many seqs."""
+
+    def give(self, seqs: int) -> None:
+        """Counts seqs that an operation takes."""
+
+    @property
+    def given(self) -> int:
+        """All seqs that were counted."""
+
+    def shipped(self, given: int) -> None:
+        """Reports that everything counted up to here is in the backup storage."""
 
     def announce(self, lineage: str) -> None:
         """Makes a takeover restore from these backups from now on. Blocks; raises if that fails."""
@@ -397,7 +407,7 @@ class WritePath:
             # The delete frame must be the topic's last.
             raise TopicNotFoundError(topic.name)
         if self.lease is not None:
-            self.lease.check()
+            self.lease.check(1)
         if rules.remote:
             self.remote.check()
         if engine.quiet:
@@ -482,8 +492,11 @@ class WritePath:
             shard.submit(transaction)
         else:
             transaction.committed(AT_ONCE)
-        if transaction.first_seq and topic.staged_head + topic.reserve // 2 >= topic.ceiling_staged:
-            self._reserve_ahead(topic, shard)
+        if transaction.first_seq:
+            if self.lease is not None:
+                self.lease.give(last - transaction.first_seq + 1)
+            if topic.staged_head + topic.reserve // 2 >= topic.ceiling_staged:
+                self._reserve_ahead(topic, shard)
 
     def log_together(
         self,
@@ -525,8 +538,11 @@ class WritePath:
             bundle.committed(AT_ONCE)
         for part in parts:
             topic = part.topic
-            if part.first_seq and topic.staged_head + topic.reserve // 2 >= topic.ceiling_staged:
-                self._reserve_ahead(topic, shard)
+            if part.first_seq:
+                if self.lease is not None:
+                    self.lease.give(topic.staged_head - part.first_seq + 1)
+                if topic.staged_head + topic.reserve // 2 >= topic.ceiling_staged:
+                    self._reserve_ahead(topic, shard)
 
     def note(self, topic: Topic, kind: FrameKind, body: bytes) -> None:
         """Logs a frame without a waiting caller, if possible."""

@@ -225,6 +225,8 @@ class Commit:
             path.admit(topic, lambda: ())
             path.check_moves_in(topic, count, size)
             self._topics[name] = topic
+        if path.lease is not None:
+            path.lease.check(sum(count for count, _ in sums.values()))
         self._reserved = sums
 
     def _expect(self, topic: Topic) -> None:

@@ -17,15 +17,27 @@ from tests.unit.transactions.conftest import begin
 from topics.engine.engine import Engine
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
-from topics.model.errors import LeaseEndedError, NotPrimaryError, TopicsError
+from topics.model.errors import LeaseEndedError, NotPrimaryError, RemoteUnavailableError, TopicsError
 from topics.model.router_rules import RouterWish
 from topics.model.seq_ranges import LossReason
 from topics.model.settings import SettingsError
 from topics.model.topic_config import Durability
-from topics.ops.failover.lease import Identity, LeaseRecord, decode_record, encode_record, released, taken
+from topics.ops.failover.lease import (
+    OPERATION_MAX,
+    RESERVE_MIN,
+    UNRESERVED,
+    Identity,
+    LeaseRecord,
+    SeqReserve,
+    decode_record,
+    encode_record,
+    released,
+    renewed,
+    taken,
+)
 from topics.ops.failover.lease_keeper import LeaseKeeper, LeasePlace
 from topics.ops.failover.standby import Standby
-from topics.ops.failover.takeover import GAP, Place, read_holder
+from topics.ops.failover.takeover import Place, read_holder
 from topics.streams.streams import inline_streams
 from topics.testing import (
     NO_FAULTS,
@@ -282,10 +294,12 @@ def test_a_takeover_has_what_was_acknowledged_and_tells_what_may_be_lost() -> No
     back_up(engine)
     assert values(engine, "orders") == [1, 2]
     assert append(engine, "orders", 1, key="k").deduped
-    assert append(engine, "orders", 3).first_seq == 3 + GAP
-    told = read(engine, "orders", 2).tombstone
+    assert read(engine, "orders", 2).tombstone is None
+    assert append(engine, "orders", 3).first_seq == 3, "class remote goes on with the next seq"
+    assert append(engine, "local", 3).first_seq == 1 + RESERVE_MIN
+    told = read(engine, "local", 0).tombstone
     assert told is not None
-    assert (told.gap_from, told.gap_to, told.reason) == (3, 2 + GAP, LossReason.FAILOVER)
+    assert (told.gap_from, told.gap_to, told.reason) == (1, RESERVE_MIN, LossReason.FAILOVER)
 
 
 def test_the_last_primary_acknowledges_nothing_behind_a_takeover_however_wrong_its_clock_is() -> None:
@@ -336,7 +350,7 @@ def test_successors_that_never_had_a_backup_give_out_other_seqs() -> None:
         machine = Machine(disk, clock, folder, number)
         wait_out(clock, machine)
         seqs.append(append(machine.start(), "local", 1).first_seq)
-    assert seqs == [GAP + 1, 2 * GAP + 1]
+    assert seqs == [RESERVE_MIN + 1, 2 * RESERVE_MIN + 1]
 
 
 def test_a_primary_without_a_backup_is_not_taken_over() -> None:
@@ -394,4 +408,128 @@ def test_a_damaged_lease_is_not_taken() -> None:
 def test_records_have_no_field_that_a_reader_of_this_release_does_not_know() -> None:
     assert set(LeaseRecord.__struct_fields__) == {
         "format", "number", "term", "holder", "writer", "address", "lease_ms", "lineage", "lineage_term", "released",
+        "reserve",
     }  # fmt: skip
+
+
+# Seqs that the last primary may have given out.
+
+
+def test_a_record_of_an_earlier_release_skips_ten_million_seqs_for_each_term_without_backups() -> None:
+    record = taken(None, who("a"))
+    assert record.reserve == -1
+    assert record.skipped == 2 * UNRESERVED
+    assert renewed(record, "0" * 16).skipped == UNRESERVED
+
+
+def test_a_reserve_grows_with_its_use_and_shrinks_again() -> None:
+    own = taken(None, who("a"))
+    seqs = SeqReserve(100_000, 0)
+
+    def renew() -> int:
+        nonlocal own
+        own = seqs.plan(renewed(own))
+        seqs.confirm(own)
+        return own.reserve
+
+    assert not seqs.has_room(1), "nothing is reserved before the first record"
+    assert renew() == 100_000
+    seqs.give(50_001)
+    assert seqs.is_short
+    assert renew() == 200_000
+    seqs.shipped(seqs.given)
+    assert [renew() for _ in range(3)] == [200_000, 100_000, 100_000]
+    seqs.give(100_000 - OPERATION_MAX)
+    assert seqs.has_room(OPERATION_MAX)
+    seqs.give(1)
+    assert not seqs.has_room(1), "an operation that is not known to be short has to fit"
+
+
+def test_a_lower_reserve_counts_before_its_record_is_made_and_a_higher_one_after() -> None:
+    own = taken(None, who("a"))
+    seqs = SeqReserve(100_000, 0)
+    seqs.confirm(seqs.plan(own))
+    seqs.give(60_000)
+    assert seqs.plan(renewed(own)).reserve == 200_000
+    assert seqs.limit == 100_000, "nobody knows whether it will be made"
+    seqs.confirm(seqs.plan(renewed(own)))
+    seqs.shipped(seqs.given)
+    seqs.plan(renewed(own))
+    assert seqs.plan(renewed(own)).reserve == 100_000
+    assert seqs.limit == 100_000, "it may be made"
+
+
+def test_a_reserve_that_was_inherited_counts_until_there_is_an_own_backup() -> None:
+    own = taken(None, who("a"))
+    seqs = SeqReserve(50_000, 7)
+    own = seqs.plan(own)
+    seqs.confirm(own)
+    assert (own.reserve, seqs.limit) == (50_007, 50_000)
+    own = seqs.plan(renewed(own, "0" * 16))
+    seqs.confirm(own)
+    assert (own.reserve, seqs.limit) == (50_000, 50_000)
+    own = seqs.plan(released(own, "writer"), stops=True)
+    assert own.reserve == 0
+
+
+def test_a_clean_stop_leaves_nothing_to_skip_unless_something_is_not_shipped() -> None:
+    for ships in (True, False):
+        disk, clock = FakeDisk(), ManualClock()
+        machine, engine = primary(disk, clock)
+        put(engine, "local", durability=FSYNC)
+        engine.ship_rest(lambda outcome: None)
+        append(engine, "local", 1)
+        if ships:
+            engine.ship_rest(lambda outcome: None)
+        assert machine.lease is not None
+        machine.lease.release()
+        found = Machine(disk, clock, SECOND, 2).start()
+        assert append(found, "local", 2).first_seq == (2 if ships else 1 + RESERVE_MIN)
+
+
+def test_more_seqs_than_are_reserved_are_refused_until_the_reserve_has_grown() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    machine, engine = primary(disk, clock)
+    put(engine, "local", durability=FSYNC)
+    assert machine.lease is not None
+    faulty = FaultyFileSystem(disk, NO_FAULTS)
+    engine.backups.shipping._reader._fs = faulty
+    faulty.plan = FaultPlan(call=1, lasting=True)
+    machine.lease.give(RESERVE_MIN - OPERATION_MAX - machine.lease.seqs.used)
+    append(engine, "local", 1)
+    with pytest.raises(RemoteUnavailableError, match="seqs are reserved"):
+        append(engine, "local", 2)
+    assert not engine.append_requests("local", [b"{}"], NO_SOURCE)
+    machine.lease.check()
+    machine.lease.announce(machine.lease.record.lineage)
+    assert append(engine, "local", 2).first_seq == 2
+
+
+def test_a_topic_that_was_not_shipped_is_another_one_when_it_is_made_again() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    _, engine = primary(disk, clock)
+    append(engine, "local", 1)
+    epochs = [engine.info("local").epoch]
+    other = Machine(disk, clock, SECOND, 2)
+    wait_out(clock, other)
+    engine = other.start()
+    append(engine, "local", 2)
+    epochs.append(engine.info("local").epoch)
+    assert epochs[0] < epochs[1], "a cursor with an epoch gets a tombstone"
+    assert engine.info("orders").count == 0
+
+
+def test_seqs_of_every_kind_of_write_are_counted() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    machine, engine = primary(disk, clock)
+    for name in ("local", "source", "copies", "unlogged"):
+        put(engine, name, durability=Durability.EPHEMERAL if name == "unlogged" else FSYNC)
+    engine.put_router("r", RouterWish(source="source", dest="copies"), lambda answer: None)
+    lease = machine.lease
+    assert lease is not None
+    before, expected = lease.given, 0
+    for name, count, seqs in (("local", 3, 3), ("unlogged", 2, 2), ("source", 4, 8)):
+        append(engine, name, *range(count))
+        engine.info("copies")
+        expected += seqs
+        assert lease.given - before == expected, name

@@ -68,6 +68,8 @@ class Object:
         self.asked = asked
         self.ranges = ranges
         self.acks: list[HeldAck] = []
+        self.given = 0
+        """How many seqs were given out before it (`PrimaryLease.given`)."""
         self.stored_bytes: int | None = None
         """None until it is in the storage."""
 
@@ -306,6 +308,8 @@ class Shipping:
     def _job(self, runner: JobRunner, stream: Stream) -> Job:
         try:
             moment, asked = self._core.time.end_moment(), self._core.steady()
+            lease = self._core.path.lease
+            given = 0 if lease is None else lease.given
             acks = self._acks.take()
             ends = yield Until(self._locate)
             if not isinstance(ends, dict):
@@ -314,14 +318,14 @@ class Shipping:
                 return
             made = stream.cut(ends, moment, asked) if stream is self._stream else None
             if made is None:
-                self._nothing_new(stream, acks, moment, asked)
+                self._nothing_new(stream, acks, moment, asked, given)
                 return
-            made.acks = acks
+            made.acks, made.given = acks, given
             yield from self._put(made)
         finally:
             self._free(runner)
 
-    def _nothing_new(self, stream: Stream, acks: list[HeldAck], moment: int, asked: int) -> None:
+    def _nothing_new(self, stream: Stream, acks: list[HeldAck], moment: int, asked: int, given: int) -> None:
         if stream is not self._stream:
             self._acks.retake(acks)
         elif stream.on_their_way:
@@ -329,7 +333,13 @@ class Shipping:
             stream.on_their_way[-1].acks += acks
         else:
             self.moment, self.at, self.error, self._acks.failure = moment, asked, None, None
+            self._tell_lease(given)
             self._acks.stored(acks)
+
+    def _tell_lease(self, given: int) -> None:
+        lease = self._core.path.lease
+        if lease is not None:
+            lease.shipped(given)
 
     def _store(self, made: Object) -> None:
         """Tries an object again."""
@@ -374,6 +384,7 @@ class Shipping:
             self.moment, self.at = confirmed.moment, confirmed.asked
             if not self._failed:
                 self.error = self._acks.failure = None
+            self._tell_lease(confirmed.given)
             self._acks.stored(confirmed.acks)
 
     def _write(self, made: Object) -> int:

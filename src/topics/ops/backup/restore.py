@@ -30,6 +30,7 @@ from topics.model.seq_ranges import LossReason
 from topics.model.topic_config import (
     INTERNAL_TOPICS,
     SERVER_TOPICS,
+    Durability,
     check_stream_name,
     check_topic_name,
     is_reserved_name,
@@ -361,11 +362,15 @@ def _finalize(engine: Engine, requested: RequestedTopics, gap: int, reason: Loss
             engine.drop_topic(name, False, _check_done)
     requested.check([(topic.name, stream_of(topic) is not None) for topic in core.topics.values()])
     restored = []
+    if reason is LossReason.FAILOVER:
+        # Topics that were not shipped had ids, which are their epochs.
+        core.next_topic_id += gap
     for topic in sorted(core.topics.values(), key=lambda topic: topic.name):
         head = topic.head
         lost: tuple[int, int] | tuple[None, None] = (None, None)
-        # No client has a cursor in a system topic.
-        if gap and topic.name not in INTERNAL_TOPICS:
+        # No client has a cursor in a system topic. After a takeover, class `remote` has everything that was visible.
+        skips = reason is not LossReason.FAILOVER or topic.config.durability is not Durability.REMOTE
+        if gap and skips and topic.name not in INTERNAL_TOPICS:
             core.applier.gap(topic, head + 1, head + gap, reason)
             topic.staged_head, topic.ceiling, topic.ceiling_staged = topic.head, 0, 0
             grant(topic, core.reserve)

@@ -18,6 +18,10 @@ on how fast it passes, and the margin (an eighth) covers that and what was on it
 clock that stands still while a machine is suspended breaks this assumption; class `remote` does not rely on it, because
 shipped log is made with conditional puts, too (`ops.failover.takeover`).
 
+Seqs. A record has `reserve`: more seqs than any topic may have been given behind the state that a takeover restores. A
+holder gives out no more (`SeqReserve`), so a takeover skips exactly that many. A clean stop ships everything and
+records 0.
+
 This module decides, and does no input or output; `ops.failover.lease_keeper` does. `tests/property/
 test_lease_protocol.py` searches all states of two servers that follow it.
 """
@@ -33,6 +37,13 @@ FORMAT = 1
 _MARGIN_PART = 8
 RENEWALS = 4
 """So many times in `lease_ms` a holder renews."""
+UNRESERVED = 10_000_000
+"""The reserve of each term in records of earlier releases, which have none: more seqs than a topic gives out between
+two uploads of its log."""
+OPERATION_MAX = 16_384
+"""Room that an operation needs whose number of seqs is not known when it is admitted: the longest takes 10,000."""
+RESERVE_MIN = 2 * OPERATION_MAX
+_UNKNOWN = -1
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +64,13 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The term in which these backups were made."""
     released: bool = False
     """Whether the next server need not wait."""
+    reserve: int = _UNKNOWN
+    """How many seqs any topic may have behind these backups and the shipped log."""
+
+    @property
+    def skipped(self) -> int:
+        """How many seqs a takeover from this record skips."""
+        return UNRESERVED * max(self.term + 1 - self.lineage_term, 1) if self.reserve == _UNKNOWN else self.reserve
 
 
 _decoder = msgspec.json.Decoder(LeaseRecord)
@@ -106,7 +124,8 @@ def taken(newest: LeaseRecord | None, who: Identity) -> LeaseRecord:
 
 
 def renewed(own: LeaseRecord, lineage: str = "") -> LeaseRecord:
-    """The next record of the holder; `lineage` are its own backups, once they have its state."""
+    """The next record of the holder; `lineage` are its own backups, once they have its state. The reserve is added by
+    the holder (`SeqReserve`)."""
     record = msgspec.structs.replace(own, number=own.number + 1)
     return msgspec.structs.replace(record, lineage=lineage, lineage_term=own.term) if lineage else record
 
@@ -114,6 +133,74 @@ def renewed(own: LeaseRecord, lineage: str = "") -> LeaseRecord:
 def released(newest: LeaseRecord, writer: str) -> LeaseRecord:
     """The record that ends a term early."""
     return msgspec.structs.replace(newest, number=newest.number + 1, writer=writer, released=True)
+
+
+class SeqReserve:
+    """The seqs that the holder of the lease may give out before its log is shipped.
+
+    One number for all topics, so that an append costs one addition: none of them has more seqs that are not shipped
+    than all together. It is doubled when half of it is used, halved when an eighth would do, and 0 after a clean stop.
+    """
+
+    def __init__(self, least: int, inherited: int) -> None:
+        """`inherited` are seqs behind the state that a takeover would restore that were given out or skipped before:
+        they count until there is a backup of this holder."""
+        self._least = max(least, RESERVE_MIN)
+        self._inherited = inherited
+        self.given = 0
+        """All seqs that were given out so far."""
+        self._shipped = self._peak = self._wanted = 0
+        self.limit = 0
+        """How many may be given out behind the shipped ones: as many as a record has that was made."""
+
+    @property
+    def used(self) -> int:
+        """How many were given out that are not known to be shipped."""
+        return self.given - self._shipped
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a larger reserve should be recorded."""
+        return 2 * self.used > self.limit or self._wanted > self.limit
+
+    def has_room(self, count: int) -> bool:
+        return self.used + max(count, OPERATION_MAX) <= self.limit
+
+    def want(self, count: int) -> None:
+        """An operation that takes so many waits for a larger reserve."""
+        self._wanted = max(self._wanted, self.used + 2 * max(count, OPERATION_MAX))
+
+    def give(self, count: int) -> None:
+        self.given += count
+
+    def shipped(self, given: int) -> None:
+        """Everything that was given out up to here is in the shipped log, or in a backup that was announced."""
+        self._peak = max(self._peak, self.used)
+        self._shipped = max(self._shipped, given)
+
+    def plan(self, record: LeaseRecord, stops: bool = False) -> LeaseRecord:
+        """A record that is about to be made, with its reserve. From here on no more are given out than it has, even if
+        it is lower than before."""
+        own = max(self.limit, self._least)
+        if stops and not self.used:
+            own = 0
+        elif self.is_short and self.limit:
+            own = max(2 * own, self._wanted)
+        elif 8 * max(self._peak, self.used) < own:
+            own = max(own // 2, self._least)
+        self._peak = 0
+        self.limit = min(self.limit, own)
+        return msgspec.structs.replace(record, reserve=self._before(record) + own)
+
+    def confirm(self, record: LeaseRecord) -> None:
+        """A record was made, perhaps by an earlier attempt than the last one that was planned."""
+        self.limit = record.reserve - self._before(record)
+        if self._wanted <= self.limit:
+            self._wanted = 0
+        self._inherited = self._before(record)
+
+    def _before(self, record: LeaseRecord) -> int:
+        return 0 if record.lineage_term == record.term else self._inherited
 
 
 class LeaseWatch:

@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 from topics.log.fs import FileSystem, read_whole
 from topics.log.object_store.tiered_fs import put_new
-from topics.model.errors import LeaseEndedError, NotPrimaryError
+from topics.model.errors import LeaseEndedError, NotPrimaryError, RemoteUnavailableError
 from topics.ops.failover.lease import (
     RENEWALS,
     HeldLease,
     Identity,
     LeaseRecord,
+    SeqReserve,
     decode_record,
     encode_record,
     record_name,
@@ -94,8 +95,11 @@ class LeasePlace:
 class LeaseKeeper:
     """The lease of one process. `steady` is a clock in milliseconds that never jumps; any thread may call it."""
 
-    def __init__(self, place: LeasePlace, who: Identity, steady: Callable[[], int]) -> None:
+    def __init__(self, place: LeasePlace, who: Identity, steady: Callable[[], int], reserve: int = 0) -> None:
+        """`reserve` is the least number of seqs that is reserved (`SeqReserve`)."""
         self._place = place
+        self._least = reserve
+        self.seqs = SeqReserve(reserve, 0)
         self._who = who
         self._steady = steady
         self._held = HeldLease(who.lease_ms)
@@ -114,6 +118,7 @@ class LeaseKeeper:
 
     def take(self, newest: LeaseRecord | None) -> bool:
         """Takes the next term behind a record; whether that succeeded. Raises OSError where it is open."""
+        self.seqs = SeqReserve(self._least, 0 if newest is None else newest.skipped)
         return self._make(lambda own: taken(newest, self._who)) is not None
 
     def start(self) -> None:
@@ -135,7 +140,8 @@ class LeaseKeeper:
 
     @property
     def is_valid(self) -> bool:
-        return self._held.is_valid(self._steady())
+        """Whether a write can be accepted without a closer look."""
+        return self._held.is_valid(self._steady()) and self.seqs.has_room(1)
 
     @property
     def left_ms(self) -> int:
@@ -143,13 +149,32 @@ class LeaseKeeper:
         until = self._held.until_ms
         return 0 if until is None else max(until - self._steady(), 0)
 
-    def check(self) -> None:
-        """Raises unless this server may acknowledge writes."""
+    def check(self, seqs: int = 0) -> None:
+        """Raises unless this server may acknowledge writes, and give out so many seqs in one operation."""
         if self._held.is_valid(self._steady()):
+            if seqs and not self.seqs.has_room(seqs):
+                self.seqs.want(seqs)
+                self._wake.set()
+                raise RemoteUnavailableError("more records wait to be shipped than seqs are reserved in the lease")
             return
         if self.primary is not None:
             raise NotPrimaryError("" if self.primary.released else self.primary.address)
         raise LeaseEndedError()
+
+    def give(self, seqs: int) -> None:
+        """So many seqs are given out."""
+        self.seqs.give(seqs)
+        if self.seqs.is_short:
+            self._wake.set()
+
+    @property
+    def given(self) -> int:
+        """All seqs that were given out so far."""
+        return self.seqs.given
+
+    def shipped(self, given: int) -> None:
+        """Everything given out up to here is in the backup storage."""
+        self.seqs.shipped(given)
 
     def announce(self, lineage: str) -> None:
         """Makes the own backups those that a takeover restores. Raises OSError or TopicsError where that did not
@@ -176,7 +201,7 @@ class LeaseKeeper:
             self._thread.join()
         if self._held.until_ms is not None:
             with contextlib.suppress(OSError):
-                self._make(lambda own: released(own, self._who.writer))
+                self._make(lambda own: released(own, self._who.writer), stops=True)
         self._held.lose()
 
     def _renew_for_ever(self) -> None:
@@ -194,16 +219,17 @@ class LeaseKeeper:
             if self.primary is not None:
                 return
 
-    def _make(self, build: Callable[[LeaseRecord], LeaseRecord]) -> LeaseRecord | None:
+    def _make(self, build: Callable[[LeaseRecord], LeaseRecord], stops: bool = False) -> LeaseRecord | None:
         """Makes the record behind the own one. None where another server was first."""
         with self._lock:
             if self.primary is not None:
                 return None
-            record = build(self._held.record or _NONE)
+            record = self.seqs.plan(build(self._held.record or _NONE), stops)
             self._held.ask(record, self._steady())
             made = self._place.make(record)
             if made is not None:
                 self._held.confirm(made)
+                self.seqs.confirm(made)
                 self.renewals += 1
             return made
 

@@ -101,7 +101,7 @@ class Standby:
                 holder = self._own = self._own or who.holder
                 note_holder(self._fs, self._layout, holder)
                 who = who._replace(holder=holder)
-            keeper = LeaseKeeper(self._leases, who, self._steady)
+            keeper = LeaseKeeper(self._leases, who, self._steady, self._options.disk_reserve_seqs)
             return (keeper, newest) if keeper.take(newest) else None
         except (OSError, TopicsError) as error:
             if isinstance(error, SettingsError):

@@ -5,8 +5,8 @@
 2. The log behind it is fenced: an object with the new term is made at the first number that is free. Log is made with
    conditional puts and acknowledged in its order, so the last primary acknowledges nothing behind the fence, with
    any clock and after any sleep.
-3. The folder that this server had is set aside, and the backup with the log up to the fence is restored. Seqs that the
-   last primary may have given out are skipped and told as lost, `GAP` for each term without backups.
+3. The folder that this server had is set aside, and the backup with the log up to the fence is restored. Topics of
+   classes below `remote` skip the seqs that the last primary reserved (`LeaseRecord.skipped`), with a tombstone.
 
 A crash anywhere leaves the lease with the backups it had, so the next takeover does the same again.
 """
@@ -27,8 +27,6 @@ from topics.system.entropy import Entropy
 
 _log = logging.getLogger(__name__)
 
-GAP = 10_000_000
-"""More seqs than a topic gives out between two uploads of its log."""
 _ASIDE_MAX = 1000
 
 
@@ -78,9 +76,7 @@ def take_over(
     job = Restore(source, fs, layout)
     target = newest_of(source, manifests)
     job.copy(target)
-    restored = job.finish(
-        target, ALL, GAP * max(term - newest.lineage_term, 1), options, clock, entropy, LossReason.FAILOVER
-    )
+    restored = job.finish(target, ALL, newest.skipped, options, clock, entropy, LossReason.FAILOVER)
     note_holder(fs, layout, own.holder)
     _log.warning(
         "took over", extra={"term": term, "from": newest.address, "lineage": newest.lineage, "moment": restored.moment}
