@@ -1,8 +1,8 @@
-"""Applying logged changes to the state of topics: the one place, for live operations and for recovery.
+"""Applying logged changes to the state of topics, by the same code for live operations and for recovery.
 
-A change is applied after its frame met the promise of the topic's class, in the order of the log for each topic.
-Applying is deterministic: given the same state and the same frames, the same state results, so replay cannot disagree
-with what readers saw.
+A change is applied after its frame is as durable as the topic's class requires, in the order of the log for each topic.
+Applying is deterministic: the same state and the same frames give the same result, so replay always agrees with earlier
+reads.
 """
 
 import re
@@ -25,7 +25,7 @@ from topics.model.topic_config import Durability, TopicConfig, decode_config
 from topics.system.events import Event
 from topics.wire.record_slicing import Range, payload_sizes
 
-# How far a topic may give out seqs before the disk knows of it.
+# Seq ceilings: the highest seq that a topic may assign before the disk has its head.
 #
 # Class `disk` shows a record before it is synced, and class `ephemeral` never logs one. If a crash reset the topic to
 # the head on the disk, a seq that a reader has seen would be assigned to another record. So every visible seq is at
@@ -37,10 +37,10 @@ from topics.wire.record_slicing import Range, payload_sizes
 # | a snapshot with its head | that head, and as many more |
 # | a CEILING frame | the value in the frame |
 #
-# The first two cost nothing: a recovery adds the reserve itself (`engine.recovery` records how large it was). So a
-# topic always has a reserve for its first records, without waiting. When half of the reserve is left, a frame extends
-# it in the background; the faster a topic uses it, the larger the extension. Only a burst of more records than the
-# reserve within one sync of the disk waits for the sync: assigning a seq twice would be worse.
+# The first two cost nothing: recovery adds the reserve itself (`engine.recovery` records its size). So a topic always
+# has a reserve for its first records, without waiting. When half of the reserve is left, a frame extends it in the
+# background; the faster a topic uses it, the larger the extension. Only a burst of more records than the reserve within
+# one sync of the disk waits for the sync: assigning a seq twice would be worse.
 
 _RESERVE_MAX = 1 << 20
 _QUICK_MS = 1000
@@ -51,7 +51,7 @@ def needs_ceiling(durability: Durability) -> bool:
 
 
 def grant(topic: Topic, reserve: int) -> None:
-    """The disk knows the topic's head, or will before anything more is shown."""
+    """Notes that the disk has the topic's head, or will have it before more records become visible."""
     if needs_ceiling(topic.config.durability):
         topic.ceiling = max(topic.ceiling, topic.head + reserve)
         topic.ceiling_staged = max(topic.ceiling_staged, topic.ceiling)
@@ -59,7 +59,10 @@ def grant(topic: Topic, reserve: int) -> None:
 
 
 def next_ceiling(topic: Topic, last: int, now: int, reserve: int) -> int:
-    """Stages a higher ceiling. A quiet topic gets little, because a crash leaves the rest as a hole."""
+    """Stages a higher ceiling.
+
+    A topic with few writes gets a small reserve, because a crash turns the rest into a gap.
+    """
     quick = now - topic.reserved_at < _QUICK_MS
     topic.reserve = max(min(topic.reserve * 2, _RESERVE_MAX) if quick else 0, reserve)
     topic.reserved_at = now
@@ -70,17 +73,17 @@ def next_ceiling(topic: Topic, last: int, now: int, reserve: int) -> int:
 _DELETED = bytes((DELETED,))
 _DELETED_RUNS = re.compile(re.escape(_DELETED) + b"+")
 _FULL = bytes([0xFF if byte == DELETED else 0 for byte in range(256)])
-"""Translates flags to bits: all that are set mean deleted."""
+"""Translates flags to bits; a set bit means deleted."""
 _FIRST_SEQ = attrgetter("first_seq")
 _MANY = 64
 
 MANY_RANGES = 800
-"""More ranges than that are deleted run by run instead of range by range."""
+"""With more ranges than this, deletes go run by run instead of range by range."""
 
 
-# Deleting many records of a run at one moment.
+# Deletes of many records of a run at once.
 #
-# Computing their size takes a millisecond for every few thousand, so it is done before, on any thread. Applying then
+# Counting their bytes takes a millisecond for every few thousand, so it is done before, on any thread. Applying then
 # only replaces the flags.
 
 
@@ -90,7 +93,7 @@ class Marks:
     __slots__ = ("after", "before", "count", "earliest", "first_seq", "live", "live_bytes", "marked", "mask", "pairs")
 
     def __init__(self, run: Run, mask: bytes | bytearray, earliest: int) -> None:
-        """`mask` has the flag of each record to delete; `earliest` is the topic's first live seq."""
+        """`mask` has a flag for each record to delete; `earliest` is the topic's first live seq."""
         self.first_seq = run.first_seq
         self.count = run.count
         self.mask = bytes(mask)
@@ -100,12 +103,12 @@ class Marks:
         self.marked = run.marked if isinstance(run, Segment) else 0
         self.after = bytearray()
         self.live = self.live_bytes = 0
-        """How many of the records are live, and their payload bytes."""
+        """The number of live records among them, and their payload bytes."""
         self.pairs = array("Q")
-        """First and last seq of each range of live records to delete, one behind the other."""
+        """The first and last seqs of the ranges of live records to delete, concatenated."""
 
     def weigh(self, reader: RunReader, topic_id: int, run: Run) -> None:
-        """Determines which of the records are live, and their size. May run on any thread."""
+        """Counts the live records and their size. May run on any thread."""
         flags: bytes | bytearray | None = self.before
         if flags is None and self.marked:
             assert isinstance(run, Segment)
@@ -134,21 +137,21 @@ class Marks:
         return total
 
     def fits(self, topic_earliest: int, run: Run) -> bool:
-        """Whether the run is as it was: nothing of it was removed since, and it is the same run."""
+        """Returns whether the run is unchanged: it is the same object, and nothing of it was removed since."""
         if run.first_seq != self.first_seq or run.count != self.count:
             return False
         if topic_earliest > max(self.earliest, self.first_seq):
             return False
-        # Flags are only ever set, so as many are the same ones.
+        # Flags are never cleared, so equal counts mean equal flags.
         return run.marked == self.marked if isinstance(run, Segment) else run.flags == self.before
 
     def ranges(self) -> Iterator[Range]:
-        """The ranges of live records to delete."""
+        """Returns the ranges of live records to delete."""
         return zip(self.pairs[::2], self.pairs[1::2], strict=True)
 
 
 def marks_of(runs: Iterable[Run], ranges: Sequence[Range], earliest: int) -> Iterator[tuple[Run, Marks]]:
-    """The marks of each run that holds some of the ranges, which ascend; they are not weighed yet."""
+    """Returns marks for each run that contains some of the ascending ranges. They are not counted yet."""
     place, total = 0, len(ranges)
     for run in runs:
         first_seq, last_seq, mask = run.first_seq, run.last_seq, None
@@ -170,7 +173,7 @@ def marks_of(runs: Iterable[Run], ranges: Sequence[Range], earliest: int) -> Ite
 
 
 def is_marked(marks: Sequence[Marks], seq: int) -> bool:
-    """Whether a seq is among the records that ascending marks delete."""
+    """Returns whether a seq is among the records that ascending marks delete."""
     place = bisect_right(marks, seq, key=_FIRST_SEQ) - 1
     if place < 0:
         return False
@@ -184,7 +187,7 @@ def _and_not(mask: bytes, flags: bytes | bytearray) -> bytes:
 
 
 def _or(flags: bytes | bytearray, mask: bytes) -> bytes:
-    # Any other value reads as live, so it must not shine through.
+    # Any other value means live, so it must not be kept.
     kept = int.from_bytes(flags, "little") & ~int.from_bytes(mask.translate(_FULL), "little")
     return (kept | int.from_bytes(mask, "little")).to_bytes(len(mask), "little")
 
@@ -195,19 +198,19 @@ class Applier:
         self._retention = retention
         self._totals = retention.totals
         self.reserve = reserve
-        """How many seqs a topic may give out beyond the head that the disk knows (`engine.apply`)."""
+        """The number of seqs that a topic may assign beyond the head on the disk."""
         self.appended: Event[Topic] = Event()
         """A block was published (`engine.sealing`, `search.service.index_feed`)."""
         self.kept: Event[Topic] = Event()
         """The memory kept by a topic changed (`engine.quotas`)."""
         self.cut_due: Event[Topic] = Event()
-        """A topic's tail has to become segments (`engine.sealing`)."""
+        """A topic's tail must be sealed (`engine.sealing`)."""
         self.deleted: Event[Topic, int, list[SeqRange]] = Event()
-        """Records of a topic that is more than a log were deleted (`queues`)."""
+        """Records of a topic with features were deleted (`queues`)."""
         self.before_caps: Event[Topic, Block] = Event()
-        """A block of a topic that is more than a log was published, and its caps are enforced next (`routers`)."""
+        """A block of a topic with features was published; its caps are enforced next (`routers`)."""
         self.marked: Event[Topic, Sequence[Marks]] = Event()
-        """Many records of a topic were deleted at one moment (`queues`, `engine.delete_export`)."""
+        """Many records of a topic were deleted at once (`queues`, `engine.delete_export`)."""
         self.removed: Event[Topic, int, int] = Event()
         """Seqs were deleted on request, first and last (`engine.delete_export`)."""
         self.overfull: set[Topic] = set()
@@ -253,14 +256,14 @@ class Applier:
             self.gap(topic, topic.head + 1, head, LossReason.CRASH)
         was_logged = topic.config.durability.logged
         if config.durability.logged != was_logged:
-            # A tail is entirely logged or entirely not: blocks written under the old class become segments.
+            # A tail is logged completely or not at all, so blocks written under the old class are sealed.
             self.cut_due.emit(topic)
         if config.durability.logged and not was_logged:
-            # Said of every such topic, whatever it holds: a replay has to come to the same.
+            # Set for every such topic, whatever its content, because replay must get the same result.
             topic.unlogged = True
         if config.durability.logged and not config.durability.reserves_seqs:
-            # The change itself was synced, and with it everything before it: nothing is left to guard. An ephemeral
-            # topic keeps its ceiling, because seqs may have been given out under it while the change was on its way.
+            # The change itself was synced, and with it everything before it: so no ceiling is needed. An ephemeral
+            # topic keeps its ceiling, because seqs may have been assigned under it while the change was in flight.
             topic.ceiling = topic.ceiling_staged = 0
         self._totals.reconfigured(topic.config, config)
         topic.configure(config)
@@ -269,22 +272,22 @@ class Applier:
 
     def enforce_caps(self, topic: Topic) -> None:
         if topic.unlogged and (topic.config.durability.logged or topic.segments):
-            # A replay, which has less of this topic, would find less to evict, or find it at another moment.
+            # Replay has fewer records of this topic, so it would evict fewer, or at another time.
             self.overfull.add(topic)
         else:
             self._retention.enforce_caps(topic)
 
     def excess_below(self, topic: Topic) -> int:
-        """The seq below which a topic's caps take everything; 0 when they take nothing."""
+        """Returns the seq below which a topic's caps evict everything; 0 if they evict nothing."""
         return self._retention.excess_below(topic)
 
     def complete(self, topic: Topic) -> None:
-        """A replay would find everything that the topic holds."""
+        """Notes that a replay restores all records of the topic."""
         topic.unlogged = False
         self._retention.enforce_caps(topic)
 
     def delete(self, topic: Topic, before_seq: int, ranges: list[SeqRange]) -> int:
-        """Removes records for good; how many of them were live."""
+        """Removes records permanently. Returns the number of live ones."""
         removed = 0
         if before_seq:
             self._notify_removed(topic, topic.earliest, before_seq - 1)
@@ -306,7 +309,7 @@ class Applier:
         return removed
 
     def delete_marked(self, topic: Topic, marks: Sequence[Marks]) -> int:
-        """Removes many records for good, at one moment; how many of them were live."""
+        """Removes many records permanently and atomically. Returns the number of live ones."""
         removed, emptied = 0, []
         for mark in marks:
             run = topic.run_from(mark.first_seq)
@@ -314,7 +317,7 @@ class Applier:
                 continue
             if not mark.fits(topic.earliest, run):
                 if (run.first_seq, run.count) != (mark.first_seq, mark.count):
-                    # Blocks have become a segment.
+                    # Blocks were sealed meanwhile.
                     removed += sum([self._mark(topic, first, last) for first, last in mark.ranges()])
                     continue
                 fresh = Marks(run, mark.mask, topic.earliest)
@@ -346,16 +349,18 @@ class Applier:
         self.removed.emit(topic, first, last)
 
     def evict(self, topic: Topic, floor: int) -> None:
-        """A cap takes everything below a floor."""
+        """Evicts everything below a floor because of a cap."""
         self._retention.evict(topic, floor, expired=False)
 
     def expire(self, topic: Topic, floor: int) -> None:
-        """Applies an expiry below a floor, which readers were informed of."""
+        """Applies an expiry below a floor, which readers have seen."""
         self._retention.expired_below(topic, floor)
 
     def gap(self, topic: Topic, first: int, last: int, reason: LossReason | None, existed: int = -1) -> None:
-        """Leaves a range of seqs empty permanently; with a reason, a read across it gets a tombstone. `existed` of them
-        are known to have been records; -1 means all."""
+        """Leaves a range of seqs empty permanently.
+
+        With a reason, a read across it gets a tombstone. `existed` is the known number of records in it; -1 means all.
+        """
         if last > topic.head:
             topic.head = last
         if reason is not None:
@@ -365,13 +370,13 @@ class Applier:
 
     def _mark(self, topic: Topic, first: int, last: int) -> int:
         marked, seq = 0, max(first, topic.earliest)
-        # Looked up one after the other: a list of all runs behind the first would be long, and is mostly not needed.
+        # Looked up one by one: a list of all later runs would be long and is rarely needed.
         while seq <= last and (run := topic.run_from(seq)) is not None and run.first_seq <= last:
             lo = max(seq - run.first_seq, 0)
             seq = run.last_seq + 1
             hi = min(last + 1 - run.first_seq, run.count)
             if hi - lo == run.live == run.count and run.flags is None and isinstance(run, Block):
-                # All of a block that came in one piece, as jobs do that a worker is done with.
+                # All records of one block, such as the jobs that a worker has acknowledged.
                 marked += run.live
                 self._take(topic, run, run.live, run.live_bytes)
                 run.flags = bytearray(_DELETED * run.count)
@@ -393,7 +398,7 @@ class Applier:
         return marked
 
     def _take(self, topic: Topic, run: Run, count: int, size: int) -> None:
-        """Counts records of a run no longer."""
+        """Subtracts removed records from the counters of a run."""
         topic.live_count -= count
         self._totals.records -= count
         topic.live_bytes -= size
@@ -407,10 +412,10 @@ class Applier:
         forget_old_keys(topic, block.written)
 
     def _heal_times(self, topic: Topic, written: int) -> None:
-        """The clock was set back since the last block: nothing before this one can have been written after it.
+        """Handles a clock that was set back since the last block: no earlier block can have been written later.
 
-        So times never run back along a topic, a front that seems to be of tomorrow does not keep what is behind it from
-        growing old, and a jump of the clock that went away again leaves nothing behind.
+        So times never decrease in a topic, a front with a future time does not keep later records from expiring, and a
+        temporary jump of the clock has no lasting effect.
         """
         for run in topic.runs_from(0):
             if isinstance(run, Segment):
@@ -436,7 +441,7 @@ def forget_old_keys(topic: Topic, now_ms: int) -> None:
 
 
 def load_state(state: TopicState, reserve: int, features: Features) -> Topic:
-    """The topic without the blocks of its tail."""
+    """Returns the topic without the blocks of its tail."""
     topic = Topic(state.topic_id, state.name, state.epoch, decode_config(state.config), state.created_ts, True)
     topic.head, topic.ceiling, topic.earliest = state.head, state.ceiling, state.earliest
     topic.evict_floor, topic.cap_floor, topic.ttl_floor = state.evict_floor, state.cap_floor, state.ttl_floor
@@ -456,7 +461,7 @@ def load_state(state: TopicState, reserve: int, features: Features) -> Topic:
 
 
 def load_block(topic: Topic, block: Block, flags: bytes, reader: RunReader) -> None:
-    """The next block of a topic's tail; `flags` are empty where nothing in it is deleted."""
+    """Adds the next block of a topic's tail; `flags` is empty if nothing in it is deleted."""
     if flags:
         block.flags = bytearray(flags)
     lo = max(topic.earliest - block.first_seq, 0)

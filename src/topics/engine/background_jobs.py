@@ -1,9 +1,9 @@
-"""Jobs: work that alternates between the event loop and the disk, written as one straight function.
+"""Jobs: work that alternates between the event loop and the disk, written as one generator.
 
-A job is a generator. It runs on the loop, where it may look at and change state, and yields what it has to wait for:
+A job runs on the loop, where it may read and change state, and yields each wait:
 
-* `OffLoop(function)` runs the function on the runner's thread and gives its result back;
-* `Until(register)` waits for something the loop will do: `register` is handed a function to call with the outcome.
+* `OffLoop(function)` runs the function on the runner's thread and returns its result;
+* `Until(register)` waits for an event of the loop: `register` gets a function to call with the outcome.
 
 A runner has one thread and runs one job at a time, so two jobs of the same runner never interleave.
 """
@@ -29,11 +29,11 @@ class Until(NamedTuple):
 Job = Generator[OffLoop | Until, object, None]
 
 Background = Callable[[Callable[[], object], Callable[[object], None]], None]
-"""Runs the first function off the loop and hands its outcome, a result or an exception, to the second on the loop."""
+"""Runs the first function off the loop, then the second on the loop with the outcome: a result or an exception."""
 
 
 class Deferral:
-    """Runs functions later in the loop's tick; where there is no loop, each at once."""
+    """Runs functions later in the loop's tick, or immediately without a loop."""
 
     __slots__ = ("_run",)
 
@@ -41,7 +41,7 @@ class Deferral:
         self._run: Callable[[Callable[[], None]], object] | None = None
 
     def use(self, run: Callable[[Callable[[], None]], object]) -> None:
-        """There is a loop from now on, and this is how it is asked."""
+        """Attaches the loop's function that defers calls."""
         self._run = run
 
     def __call__(self, function: Callable[[], None]) -> None:
@@ -58,7 +58,10 @@ class JobRunner(Protocol):
 
 
 def _advance(job: Job, outcome: object) -> OffLoop | Until | None:
-    """Takes a job to its next wait; None when it is done. An exception as outcome is raised inside the job."""
+    """Runs a job to its next wait.
+
+    Returns None when it is finished. An exception as outcome is raised inside the job.
+    """
     try:
         if isinstance(outcome, BaseException):
             return job.throw(outcome)
@@ -68,7 +71,7 @@ def _advance(job: Job, outcome: object) -> OffLoop | Until | None:
 
 
 class InlineRunner:
-    """Runs jobs to their end on the caller's stack: deterministic, for tests and tools."""
+    """Runs jobs to completion on the caller's stack: deterministic, for tests and tools."""
 
     def start(self, job: Job) -> None:
         step = _advance(job, None)
@@ -88,11 +91,11 @@ class InlineRunner:
             step = _advance(job, outcome)
 
     def close(self) -> None:
-        """Nothing is ever left over."""
+        """No job is ever left."""
 
 
 class LoopRunner:
-    """Runs jobs on the loop, one after the other; a subclass states where their `OffLoop` parts are run."""
+    """Runs jobs on the loop, one after the other. A subclass runs their `OffLoop` parts."""
 
     def __init__(self) -> None:
         self._waiting: deque[Job] = deque()
@@ -108,7 +111,7 @@ class LoopRunner:
         return self._current is None
 
     def run_off_loop(self, function: Callable[[], object]) -> None:
-        """Runs the function somewhere, and hands its result or its exception to `resume`, on the loop."""
+        """Runs the function, and passes its result or its exception to `resume` on the loop."""
         raise NotImplementedError
 
     def _next(self) -> None:
@@ -157,5 +160,5 @@ class ThreadRunner(LoopRunner):
             except Exception as error:
                 outcome = error
             self._wake(lambda outcome=outcome: self.resume(outcome))  # type: ignore[misc]
-            # While it waits for the next one it must not keep what this one worked on, which may be a whole segment.
+            # While the thread waits it must not keep references to the last job's data, which may be a whole segment.
             del function, outcome

@@ -1,16 +1,16 @@
 """Backpressure: measures overload and decides what to delay or refuse (load shedding).
 
-`Governor` turns readings into a pressure and the steps that it asks for, without clock or loop; `Throttle` takes the
-readings, and `Admission` makes appends wait or refuses them.
+`Governor` computes a pressure and its steps from measurements, without clock or loop; `Throttle` measures, and
+`Admission` delays or refuses appends.
 
-Ten times a second four readings become numbers from 0 to 1; the largest, smoothed, is the pressure.
+Ten times a second four measurements are scaled to 0..1; the largest, smoothed, is the pressure.
 
     event loop   how late its timer was            0 at `lag_ms`, 1 at a hundred times as much
     deliveries   topics a tick had no time for     0 at one tick's worth, 1 at a hundred
     commits      how long one took, or still takes 0 at `commit_ms`, 1 at a hundred times as much
     queue        bytes on their way to the log     as a part of what may be
 
-The first three are on a logarithmic scale, because being twice as late is one step worse, wherever one starts.
+The first three are on a logarithmic scale, so that each doubling counts the same.
 
     pressure over     until below     what is done
     20 %              15 %            deliveries are coalesced, rounds up to 20 ms apart
@@ -18,10 +18,9 @@ The first three are on a logarithmic scale, because being twice as late is one s
     80 %              60 %            the lowest value waits: topics of negative priority, and routers
     95 %              71 %            appends are refused, those to topics of the highest band excepted
 
-Each step holds until the pressure is a quarter below where it began, so that nothing flutters. The effect of a step
-grows with the pressure from there. Smoothing makes one long pause harmless, whatever its length: it takes about half a
-second of real overload until low value waits, and a second until something is refused. A log that is full refuses by
-itself, at once.
+Each step holds until the pressure is a quarter below its threshold (hysteresis). The effect of a step grows with the
+pressure. Because of the smoothing a single long pause has no effect: it takes about half a second of real overload
+until low priorities wait, and a second until appends are refused. A full log refuses appends by itself, immediately.
 """
 
 import asyncio
@@ -44,9 +43,9 @@ from topics.system.clock import Clock
 
 SAMPLE_MS: Final = 100
 SMOOTHING: Final = 0.3
-"""How much of the pressure is the newest sample's."""
+"""The weight of the newest sample."""
 RELEASE: Final = 0.75
-"""A step ends at this part of the pressure where it began."""
+"""A step ends at this fraction of its threshold."""
 FULL_SCALE: Final = 100.0
 BACKLOG_FLOOR: Final = 256.0
 RETRY_MS_MIN: Final = 250
@@ -63,7 +62,7 @@ class Sample(NamedTuple):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """Where each step begins and how far it goes."""
+    """The thresholds and the limits of the steps."""
 
     lag_ms: float = 5.0
     commit_ms: float = 20.0
@@ -77,7 +76,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(NamedTuple):
-    """The decision that holds until the next sample."""
+    """The decision, valid until the next sample."""
 
     pressure: float = 0.0
     coalesce_s: float = 0.0
@@ -107,7 +106,7 @@ class Governor:
         worst = max(readings(sample, policy).values())
         pressure = self._pressure = SMOOTHING * worst + (1.0 - SMOOTHING) * self._pressure
         if pressure < 0.001:
-            # Otherwise it would approach zero for ever and never be it.
+            # Otherwise it would approach zero and never reach it.
             pressure = self._pressure = 0.0
         coalescing = self._coalescing.reach(pressure)
         widening = self._widening.reach(pressure)
@@ -125,7 +124,7 @@ class Governor:
         )
 
     def _retry_after_ms(self) -> int:
-        """The longer it has been refusing, the longer it asks to be left alone: twice as long after each second."""
+        """The retry delay doubles with each second of refusing."""
         if not self._refused_samples:
             return 0
         doublings = min(self._refused_samples * SAMPLE_MS // 1000, 10)
@@ -133,7 +132,7 @@ class Governor:
 
 
 class _Step:
-    """One thing that is done from some pressure on, and until the pressure is clearly below it."""
+    """A measure that starts at a threshold of the pressure and ends clearly below it."""
 
     def __init__(self, begin: float) -> None:
         self._begin = begin
@@ -141,7 +140,7 @@ class _Step:
         self._on = False
 
     def reach(self, pressure: float) -> float:
-        """How far to go: 0 when the step is not in force, otherwise more than 0 and up to 1."""
+        """The strength of the step: 0 if it is not in force, otherwise up to 1."""
         self._on = pressure >= self._begin or (self._on and pressure >= self._end)
         if not self._on:
             return 0.0
@@ -165,15 +164,15 @@ def _scaled(value: float, floor: float) -> float:
 # Admission of appends under pressure.
 #
 # Normally every append is admitted. While the governor refuses, an append gets 429 with the time after which to try
-# again; topics of the highest band are let in until the log itself is full. A caller that prefers to wait
-# (`disable_backpressure`) waits here, in order, and gets its waiting time.
+# again; topics of the highest band are admitted until the log itself is full. Callers that prefer to wait
+# (`disable_backpressure`) are queued here, in order, and get their waiting time.
 #
-# Waiting requests hold memory, so they are bounded as the log's own queue is: beyond that many bytes, and after half a
+# Waiting requests hold memory, so they are bounded like the log's queue: beyond that many bytes, and after half a
 # minute, they are refused like the others.
 
 PATIENCE_S: Final = 30.0
 FULL_RETRY_MS: Final = 100
-"""The retry delay when the queue is full: it is being written at this moment."""
+"""The retry delay when the queue is full; short, because the queue is being written."""
 
 Append = Callable[[str, Batch, AppendDone], None]
 
@@ -194,7 +193,7 @@ class Admission:
         self._parked: deque[_Parked] = deque()
         self._parked_bytes = 0
         self.refusing = False
-        """Whether every append is checked here, and not only patient ones."""
+        """Whether every append is checked here, not only patient ones."""
         self._retry_after_ms = 0
         self.refused_total = 0
         self.parked_total = 0
@@ -210,7 +209,7 @@ class Admission:
         self.let_in()
 
     def keeps_waiting(self, name: str, batch: Batch, done: AppendDone) -> bool:
-        """Whether an append has to wait, and is then done later; raises where it is refused.
+        """Returns whether an append is queued for later. Raises if it is refused.
 
         Called for patient appends, and for every append while the governor refuses.
         """
@@ -225,7 +224,7 @@ class Admission:
         return True
 
     def let_in(self) -> None:
-        """Admits waiting appends in order, while there is room. Called whenever there may be room."""
+        """Admits waiting appends in order while there is room. Called whenever there may be room."""
         if not self._parked:
             return
         now = self._seconds()
@@ -240,7 +239,7 @@ class Admission:
                 return
 
     def close(self) -> None:
-        """The engine takes nothing new; a caller that still waits was not accepted yet."""
+        """Refuses all waiting appends, because the engine is closing; they were not accepted yet."""
         while self._parked:
             self._unpark().done(ShuttingDownError())
 
@@ -287,7 +286,7 @@ class Admission:
             parked.done(error)
 
 
-# Drives the governor: measures ten times a second, passes the values to it, and applies its decision.
+# Drives the governor: ten times a second measures, passes the values to it, and applies its decision.
 #
 # All measured values exist anyway: the delay of this timer, the scheduler's backlog, the writers' counters. Request
 # paths do no work for it.
@@ -303,12 +302,12 @@ class ThrottleStats(msgspec.Struct, frozen=True):
     throttle_level: int
     """0 nothing, 1 coalescing, 2 widening commits, 3 deferring the lowest value, 4 refusing."""
     readings: dict[str, float]
-    """The parts of the pressure, each from 0 to 1, as they were in the last sample."""
+    """The parts of the pressure in the last sample, each from 0 to 1."""
     loop_lag_ms: float
     commit_ms: float
     coalesce_window_ms: float
     commit_window_ms: float
-    """Extra commit delay of the log writers under pressure; 0 without."""
+    """Extra commit delay of the log writers under pressure; otherwise 0."""
     topics_waiting: int
     topics_deferred: int
     watchers_told_total: int
@@ -351,13 +350,13 @@ class Throttle:
         self._schedule()
 
     def stop(self) -> None:
-        """Lets everything go that still waits."""
+        """Releases all waiting appends."""
         if self._timer is not None:
             self._timer.cancel()
         self._obey(Decision())
 
     def measure(self) -> Sample:
-        """One measurement of all values. A test may replace it."""
+        """Measures all values. A test may replace it."""
         now = self._clock.monotonic()
         lag_ms = max(now - self._due_s, 0.0) * 1000.0 if self._due_s else 0.0
         commit_ms = max([meter.read(now) for meter in self._meters], default=0.0)
@@ -409,7 +408,7 @@ class Throttle:
 
 
 class _Meter:
-    """The duration of a shard's commits, from its writer's counters."""
+    """Measures the duration of a shard's commits, from its writer's counters."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
@@ -419,7 +418,7 @@ class _Meter:
         self._stuck_since: float | None = None
 
     def read(self, now: float) -> float:
-        """Milliseconds: the mean of the syncs since the last reading, or the time that nothing has moved."""
+        """Returns milliseconds: the mean of the syncs since the last reading, or the time without progress."""
         writer = self._shard.writer
         syncs, spent_us = writer.sync_latency.total, writer.sync_latency.sum_us
         mean_ms = (spent_us - self._spent_us) / (syncs - self._syncs) / 1000.0 if syncs > self._syncs else 0.0
@@ -429,7 +428,7 @@ class _Meter:
         if moved:
             self._stuck_since = None
         elif self._stuck_since is None:
-            # Waiting requests may have arrived just now: their time counts from here.
+            # Requests may have arrived just now, so their waiting time counts from here.
             self._stuck_since = now
         stuck_ms = 0.0 if self._stuck_since is None else (now - self._stuck_since) * 1000.0
         return max(mean_ms, stuck_ms)

@@ -6,13 +6,13 @@ operation each. Coalesced, they cost one for all of them. Every request stays at
 logged whole or not at all.
 
 Requests of the network protocols join a group with deferred decoding (`Coalescer.defer`): at the end of the tick their
-source decodes all of them in one pass, and they are checked in one pass. Where one cannot be decoded as a single
-record, or may not be accepted, the source handles all of them one by one, in their order. A lone request is a group of
-one. Records that were decoded and checked already, by `Appender.append`, join a group with a callback each
-(`Coalescer.add`): without that, requests that are handled one by one, and keys in a header, would cost a block each.
+source decodes all of them in one pass, and they are checked in one pass. If one cannot be decoded as a single record,
+or may have to be refused, the source handles all of them one by one, in order. A single request is a group of one.
+Records that `Appender.append` has decoded and checked join a group with a callback each (`Coalescer.add`); otherwise
+requests handled one by one, and keys in a header, would cost a block each.
 
-The order of arrival stays the order of the log. Every other write asks its shard first (`WritePath.check`), and the
-shard then has everything that was coalesced staged at once.
+The order of arrival is the order of the log. Every other write checks its shard first (`WritePath.check`), which stages
+all coalesced records.
 """
 
 import logging
@@ -28,17 +28,17 @@ from topics.model.errors import TopicsError
 from topics.model.records import Batch, Record
 
 GROUP_MAX = 256
-"""Records of one block: a longer one would only keep the first waiting."""
+"""The maximum number of records of a block; a longer one would only delay the first."""
 
 _log = logging.getLogger(__name__)
 
 
 class DecodedAppends(NamedTuple):
-    """The records of a group of requests that bring one record each."""
+    """The records of a group of requests with one record each."""
 
     records: Sequence[Record]
     keys: list[str | None] | None
-    """The idempotency key of each; None where none has one."""
+    """The idempotency key of each; None if none has one."""
 
     @classmethod
     def of(cls, records: Sequence[Record], keys: list[str | None]) -> "DecodedAppends":
@@ -46,20 +46,22 @@ class DecodedAppends(NamedTuple):
 
 
 class AppendSource(Protocol):
-    """A protocol whose requests are coalesced before they are decoded. There is one object for each protocol: requests
-    share a group where they have the same source."""
+    """A protocol whose requests are coalesced before they are decoded.
+
+    Each protocol has one object; requests share a group if they have the same source.
+    """
 
     def decode(self, requests: list[Any]) -> DecodedAppends | None:
-        """The decoded records if each request appends one record without further options; else None."""
+        """Returns the decoded records if each request appends one record without further options, otherwise None."""
         ...
 
     def handle_each(self, requests: list[Any]) -> None:
-        """Handles the requests one by one, as if they had never been coalesced: one of them asks for something else,
-        or may not be accepted."""
+        """Handles the requests one by one, without coalescing, because one has other options or may have to be
+        refused."""
         ...
 
     def answer(self, requests: list[Any], outcome: AppendResult | TopicsError) -> None:
-        """Answers the requests of one block, in their order; the result is that of the whole block."""
+        """Answers the requests of one block, in order; `result` is the result of the whole block."""
         ...
 
 
@@ -72,8 +74,7 @@ class StageBatch(Protocol):
 
 
 StageDecoded = Callable[[Topic, DecodedAppends, AppendDone], bool]
-"""Checks and stages records that were decoded together; False where one of them may not be accepted, and nothing is
-done."""
+"""Checks and stages records that were decoded together. Returns False without effect if one may have to be refused."""
 
 
 class CoalescingGroup:
@@ -85,14 +86,14 @@ class CoalescingGroup:
         self.topic = topic
         self._stage = stage
         self.source = source
-        """Decodes and answers the requests; None where `records` are decoded and `requests` are their callbacks."""
+        """Decodes and answers the requests; None if `records` are decoded and `requests` are their callbacks."""
         self.staged = False
         self.requests: list[Any] = []
         self.records: list[Record] = []
         self.places: dict[str, int] = {}
-        """The idempotency keys of the records, each with the place of its record."""
+        """The idempotency keys of the records, with the positions of their records."""
         self.by_key: dict[str, KeyedBlock] | None = None
-        """All keys of the topic; None as long as no record has one."""
+        """All keys of the topic; None while no record has one."""
         self.keyed: KeyedBlock | None = None
         """The entry of this group's keys in `by_key`."""
 
@@ -101,11 +102,11 @@ class CoalescingGroup:
         return 0 if self.staged else len(self.requests)
 
     def may_bring(self, key: str) -> bool:
-        """Whether the key may be in the group, whose keys are unknown before decoding."""
+        """Returns whether the group may contain the key; keys are unknown before decoding."""
         return self.source is not None or key in self.places
 
     def stage(self) -> None:
-        # Once, and whether or not another group has taken its place meanwhile: handling requests one by one opens one.
+        # Exactly once, even if another group was opened meanwhile: handling requests one by one opens one.
         if not self.staged:
             self.staged = True
             if self.topic.coalesced is self:
@@ -113,8 +114,8 @@ class CoalescingGroup:
             self._stage(self)
 
     def begin_keys(self, most: int) -> "dict[str, KeyedBlock] | None":
-        """All keys of the topic, for the first key of this group; None where there is no room for as many as a group
-        may have. Keys are then counted one by one, as those of batches are."""
+        """Returns all keys of the topic, for the first key of this group; None if there is no room for the maximum of a
+        group. Keys are then counted one by one, like keys of batches."""
         topic = self.topic
         taken = 0 if topic.keys is None else len(topic.keys)
         if 0 < most < taken + GROUP_MAX:
@@ -126,7 +127,7 @@ class CoalescingGroup:
 
 
 class Coalescer:
-    """Coalesces the appends of every topic; each topic has at most one group that is open (`Topic.coalesced`)."""
+    """Coalesces the appends of every topic; each topic has at most one open group (`Topic.coalesced`)."""
 
     def __init__(self, core: EngineCore, stage: StageBatch, stage_decoded: StageDecoded) -> None:
         self._core = core
@@ -134,8 +135,10 @@ class Coalescer:
         self._stage_decoded = stage_decoded
 
     def defer(self, topic: Topic, requests: Sequence[object], source: AppendSource) -> bool:
-        """Opens a group with requests whose decoding is deferred to the end of the tick, for a topic that coalesces.
-        False where the shard does not coalesce now."""
+        """Opens a group with requests whose decoding is deferred to the end of the tick.
+
+        Returns False if the shard does not coalesce currently.
+        """
         shard = self._core.shards[topic.shard]
         if not shard.coalesces:
             return False
@@ -147,11 +150,10 @@ class Coalescer:
         return True
 
     def add(self, topic: Topic, record: Record, done: AppendDone, key: str | None) -> bool:
-        """Keeps a checked record for a topic that coalesces until the end of the tick, or until something else is
-        staged.
+        """Adds a checked record to a group until the end of the tick, or until another operation is staged.
 
-        False where the shard does not coalesce now, or where the key is one that the topic has, whether known, on its
-        way or of this tick, or where few more have room; then nothing of it happened.
+        Returns False without effect if the shard does not coalesce currently, if the topic has the key already (known,
+        in flight or in this tick), or if room is short.
         """
         group: CoalescingGroup | None = topic.coalesced
         while group is not None and (group.source is not None or len(group.requests) == GROUP_MAX):
@@ -190,14 +192,14 @@ class Coalescer:
             return
         keyed = group.keyed if group.places else None
         if keyed is not None and len(requests) == 1:
-            # A block of one record has no places to distinguish: it is a batch like any other with a key.
+            # A block of one record needs no positions: it is an ordinary batch with a key.
             (keyed.keys,) = group.places
         batch, answered = Batch(records=group.records), partial(_answer_each, requests)
         self._stage(topic, batch, answered, callers=len(requests), keyed=keyed)
 
 
 def _answer_each(dones: list[AppendDone], outcome: AppendResult | TopicsError) -> None:
-    """Calls each callback with the outcome of its record of the block."""
+    """Calls each callback with the outcome of its record."""
     reported = outcome
     for number, done in enumerate(dones):
         if isinstance(outcome, AppendResult):
@@ -208,5 +210,5 @@ def _answer_each(dones: list[AppendDone], outcome: AppendResult | TopicsError) -
         try:
             done(reported)
         except Exception:
-            # One caller's broken callback must not keep the answers of the others.
+            # A failing callback of one caller must not block the answers of others.
             _log.exception("commit callback failed")

@@ -1,12 +1,11 @@
 """Conditional appends: the expected head and the fence of a topic, also known as optimistic concurrency control.
 
-An append may name the head that it expects, the fence token that it holds, or both. The decision looks at the staged
-head and the newest token, so that of two appends with the same expectation the first one wins, however close they come.
-A fence is cooperative, as in S2: an append without a token is not refused.
+An append may name the head that it expects, the fence token that it holds, or both. The decision uses the staged head
+and the newest token, so of two concurrent appends with the same expectation the first one succeeds. A fence is
+cooperative, as in S2: an append without a token is not refused.
 
-A FENCE frame sets a token, alone or with a batch (`log.frame`). It is absolute, so applying one again changes nothing,
-and a crash leaves all of it or nothing. The token is in the snapshot of its topic under the name `fence`, as UTF-8. It
-goes with its topic.
+A FENCE frame sets a token, alone or with a batch (`log.frame`). It is idempotent and atomic. The token is in the
+snapshot of its topic under the name `fence`, as UTF-8. It goes with its topic.
 """
 
 from collections.abc import Callable
@@ -36,9 +35,9 @@ class FenceState:
 
     def __init__(self) -> None:
         self.token = ""
-        """As it is applied; empty without a fence."""
+        """The applied token; empty without a fence."""
         self.staged: list[FenceChange] = []
-        """The changes on their way, in their order: later decisions build on the last of them."""
+        """Changes in flight, in order; decisions use the last one."""
 
     @property
     def newest(self) -> str:
@@ -46,7 +45,7 @@ class FenceState:
 
 
 class FenceChange:
-    """A new token on its way: with a batch (`engine.append.FrameExtension`) or alone."""
+    """A new token in flight: with a batch (`engine.append.FrameExtension`) or alone."""
 
     kind = FrameKind.FENCE
     creates = False
@@ -70,7 +69,7 @@ class FenceChange:
 
 
 class FenceFeature:
-    """Fences as checkpoints and recovery use them (`engine.features`)."""
+    """Implements `engine.features.Feature` for fences."""
 
     name = PART_NAME
     kinds = frozenset((FrameKind.FENCE,))
@@ -86,7 +85,7 @@ class FenceFeature:
         _state(topic).token = part.decode()
 
     def reconcile(self) -> None:
-        """A fence concerns one topic."""
+        """A fence affects one topic only."""
 
     def may_page_out(self, topic: Topic) -> bool:
         state = _found(topic)
@@ -101,8 +100,10 @@ class Fences:
         core.features.add(FenceFeature())
 
     def set(self, topic: Topic, token: str, held: str | None, done: Callable[[str | TopicsError], None]) -> None:
-        """Sets the token, always synced; an empty one removes the fence. `held` is a condition, as for an append, and
-        holds for a repetition of what succeeded. Answers with the token."""
+        """Sets the token, always synced; an empty one removes the fence.
+
+        `held` is a condition, as for an append; a repeated successful call passes it. Answers with the token.
+        """
         core = self._core
         check_token(token)
         core.check_accepting()
@@ -128,8 +129,10 @@ class Fences:
 
 
 def check_conditions(topic: Topic, expected_head_seq: int | None, fence: str | None) -> None:
-    """Raises unless the topic has this fence and this head once everything on its way is applied. Single records that
-    came earlier in this tick have to be staged."""
+    """Raises unless the topic has this fence and this head, including operations in flight.
+
+    Single records of this tick must be staged before.
+    """
     if fence is not None and fence != (newest := newest_fence(topic)):
         raise FenceMismatchError(topic.name, fence, newest)
     if expected_head_seq is not None and expected_head_seq != topic.staged_head:
@@ -137,7 +140,7 @@ def check_conditions(topic: Topic, expected_head_seq: int | None, fence: str | N
 
 
 def check_missing(name: str, expected_head_seq: int | None, fence: str | None) -> None:
-    """The same for a topic that does not exist: it has no fence, and its head is 0."""
+    """Like `check`, for a topic that does not exist: it has no fence, and its head is 0."""
     if fence:
         raise FenceMismatchError(name, fence, "")
     if expected_head_seq:
@@ -158,13 +161,13 @@ def check_token(token: str) -> None:
 
 
 def fence_of(topic: Topic) -> str:
-    """The token that a topic has, as it is applied; empty without a fence."""
+    """Returns a topic's applied token; empty without a fence."""
     state = _found(topic)
     return "" if state is None else state.token
 
 
 def newest_fence(topic: Topic) -> str:
-    """The token once everything on its way is applied."""
+    """Returns the token including changes in flight."""
     state = _found(topic)
     return "" if state is None else state.newest
 

@@ -1,10 +1,9 @@
-"""Deleting records. A delete waits for as much as an append to the same topic does, and is one moment for readers.
+"""Deletes of records. A delete has the durability of an append to the same topic, and is atomic for readers.
 
-A delete by tag may concern a million records that lie apart. Slow work is done before the delete becomes visible: run
-by run, off the loop, its records are looked up and weighed (`engine.apply.Marks`). Then it is one frame in the log and,
-once that is committed, one short turn of the loop that puts new flags in the place of the old ones. A crash leaves all
-of it or nothing. It concerns the records that were there when it was asked for: later ones are above its bound, and
-those that something else removed meanwhile are not counted.
+A delete by tag may affect a million scattered records. Slow work is done before the delete becomes visible: run by run,
+off the loop, its records are looked up and counted (`engine.apply.Marks`). Then it is one frame in the log and, after
+its commit, one short turn of the loop that replaces the flags. It is atomic in a crash. It affects the records that
+existed at the request: later ones are above its bound, and records removed meanwhile are not counted.
 """
 
 from array import array
@@ -27,14 +26,14 @@ from topics.model.errors import CorruptSegmentError, TopicNotFoundError, TopicsE
 from topics.model.router_rules import DeleteSelector, TagMatch
 
 _TAIL_RECORDS = 20_000
-"""A longer tail, which only ephemeral topics have, is not looked through by the loop."""
+"""The loop does not scan longer tails, which only ephemeral topics have."""
 _RUNS_A_STEP = 64
 _RECORDS_A_STEP = 20_000
 """Runs and records examined in one step off the loop."""
 
 
 class Delete(LogOperation):
-    """A permanent delete of the seqs it decided on: all below one, ranges, or the records that `marks` have."""
+    """A permanent delete of decided seqs: all below a seq, ranges, or the records in `marks`."""
 
     __slots__ = ("_before_seq", "_done", "_marks", "_ranges")
 
@@ -42,7 +41,8 @@ class Delete(LogOperation):
         self, core: EngineCore, topic: Topic, before_seq: int, ranges: list[SeqRange], marks: Sequence[Marks],
         encoded: bytes | None, done: DeleteDone,
     ) -> None:  # fmt: skip
-        """`encoded` has the ranges and those of the marks, as a frame has them; None where that is still to be done."""
+        """`encoded` has the ranges, including those of the marks, in the form of the frame; None if they are not
+        encoded yet."""
         frames = delete_frames(core, topic, before_seq, ranges if encoded is None else [])
         if encoded is not None and frames:
             kind, head, _ = frames[0]
@@ -68,7 +68,7 @@ class Delete(LogOperation):
 
 
 def delete_frames(core: EngineCore, topic: Topic, before_seq: int, ranges: list[SeqRange]) -> list[FrameDraft]:
-    """The log frames of a delete: nothing where a replay has nothing of the topic."""
+    """The log frames of a delete; none if a replay has no records of the topic."""
     if not core.path.logs_removals(topic):
         return []
     return [(FrameKind.DELETE, encode_delete(before_seq, ranges), b"")]
@@ -210,7 +210,7 @@ class LongDelete:
         self._deleter.log(self._topic, 0, self._ranges, marks, encoded, self._done)
 
     def _plan(self) -> None:
-        """Where to look."""
+        """The runs to search."""
         topic, below = self._topic, self._below
         if topic.tail_count > _TAIL_RECORDS:
             self._runs += topic.tail
@@ -233,7 +233,7 @@ class LongDelete:
         return runs
 
     def _look_into(self, runs: list[Run]) -> _Step:
-        """A step that finds the records of some runs and weighs them. Flags are copied here, on the loop."""
+        """Returns a step that finds and counts the records of some runs. Flags are copied here, on the loop."""
         core, topic, match, below = self._core, self._topic, self._match, self._below
         fresh = [(run, Marks(run, b"", topic.earliest)) for run in runs]
 

@@ -1,10 +1,10 @@
-"""Delete export: remembers deletes from sealed segments until the archive has applied them.
+"""Delete export: keeps deletes from sealed segments until the archive has applied them.
 
-A delete marks a record in its segment's flags, which a caller that reads the segment later sees. But a segment whose
-last record was deleted is removed, and one that a delete by seq passed over has no flags for it: an archive that copied
-the records before would keep them for ever. So where there is an archive, each topic keeps the ranges that were deleted
-on purpose and the catalog lists them. They are forgotten once the archive has reported, in a separate file, that it has
-applied every catalog up to theirs. Evictions by cap or time are not kept here: the archive may outlive the log.
+A delete sets the record's flag in its segment, where later readers see it. But a segment whose last record was deleted
+is removed, and a segment entirely below a delete by seq has no flags for it: an archive that copied the records before
+would keep them forever. So with an archive, each topic keeps the ranges that were deleted by request and the catalog
+lists them. They are dropped after the archive has reported, in a separate file, that it has applied every catalog up to
+theirs. Evictions by cap or time are not kept here: the archive may outlive the log.
 
 While no pipeline runs, all ranges are kept. A range that is too large would remove records from the archive
 permanently, including ones that exist nowhere else, and one that is too small would keep deleted data. So the ranges
@@ -41,13 +41,14 @@ from topics.model.topic_config import is_server_name
 
 EXPORTED_MAX = 16
 MUCH_BYTES = 1024 * 1024
-"""Encoded ranges of a topic, about a hundred thousand, of which somebody is told; and again at twice as many."""
+"""The bytes of encoded ranges of a topic, about a hundred thousand ranges, that are logged as a warning; repeated at
+each doubling."""
 
 _log = logging.getLogger(__name__)
 
 
 class TopicDeletes:
-    """A topic's part: the ranges in catalogs, and the ranges for the next one."""
+    """A topic's deleted ranges: those in catalogs, and those for the next catalog."""
 
     __slots__ = ("exported", "fresh", "many", "much_bytes")
 
@@ -56,7 +57,7 @@ class TopicDeletes:
         """Oldest first."""
         self.fresh: Ranges = []
         self.many: list[Marks] = []
-        """Deletes of many records at once, which the next checkpoint adds to `fresh`: that takes long."""
+        """Deletes of many records at once, which the next checkpoint adds to `fresh`, because that takes long."""
         self.much_bytes = MUCH_BYTES
 
 
@@ -73,7 +74,7 @@ class DeleteExport:
         self._checkpointer = checkpointer
         self._enabled = core.options.track_removals
         self.on = self._enabled or fs.exists(core.layout.pipeline_seen)
-        """Also where an archive was kept once: what it holds must not outlive a delete."""
+        """Also if there was an archive earlier: its records must not outlive a delete."""
         self.confirmed = self._read_confirmed()
         core.features.add(self)
         core.applier.removed.subscribe(self._removed)
@@ -117,9 +118,9 @@ class DeleteExport:
 
     def _removed(self, topic: Topic, first: int, last: int) -> None:
         if not self.on or is_server_name(topic.name):
-            return  # There is no archive, or none ever has them.
+            return  # There is no archive, or it never gets these records.
         sealed_to = topic.tail[0].first_seq - 1 if topic.tail else topic.head
-        # A tag is looked up in whole segments, also among records that a cap or time has taken since.
+        # A tag is looked up in whole segments, including records that were evicted since.
         first, last = max(first, topic.earliest), min(last, sealed_to)
         if first > last:
             return
@@ -128,7 +129,7 @@ class DeleteExport:
         part = topic.parts.setdefault(self.name, TopicDeletes([]))
         assert isinstance(part, TopicDeletes)
         if part.fresh and part.fresh[-1][1] < first:
-            # The common case, deletes that go forward, needs no sorting.
+            # The common case, ascending deletes, needs no sorting.
             touching = part.fresh[-1][1] + 1 == first
             part.fresh[-1:] = [(part.fresh[-1][0], last)] if touching else [part.fresh[-1], (first, last)]
         else:
@@ -147,10 +148,10 @@ class DeleteExport:
             part.many += sealed
 
     def _join_lists(self, topic: Topic, exported: list[PackedRemoval]) -> None:
-        """Joined deletes are told again to an archive that has heard of the older ones, which changes nothing there.
+        """Merges encoded lists. An archive gets merged deletes again, which has no effect on it.
 
-        The smallest neighbours, so that a long list is not taken apart at every checkpoint; and not the newest, which
-        would then never be confirmed.
+        The smallest neighbours are merged, so that a long list is not decoded at every checkpoint. The newest is never
+        merged, because it would then never be confirmed.
         """
         while len(exported) > EXPORTED_MAX:
             sizes = [packed_bytes(ranges) for _, ranges in exported]
@@ -160,7 +161,7 @@ class DeleteExport:
             exported[place : place + 2] = [(number, pack(ranges))]
 
     def _published(self) -> None:
-        """Runs off the loop behind each checkpoint: one small read."""
+        """Runs off the loop after each checkpoint: one small read."""
         self.confirmed = max(self.confirmed, self._read_confirmed())
 
     def _read_confirmed(self) -> int:
@@ -174,9 +175,12 @@ class DeleteExport:
 
 
 def joined(topic: Topic, reader: RunReader, ranges: Ranges) -> Ranges:
-    """The ranges as they are told: where there are many, neighbours are one with whatever harmless lies between."""
+    """Returns the ranges for the catalog.
+
+    If there are many, neighbours with only harmless seqs between them are merged.
+    """
     if len(ranges) <= EXACT_MAX:
-        # Exact ranges are the better answer while they cost nothing.
+        # Exact ranges are better while there are few.
         return ranges
     found = ranges[:1]
     for first, last in ranges[1:]:
@@ -189,11 +193,10 @@ def joined(topic: Topic, reader: RunReader, ranges: Ranges) -> Ranges:
 
 
 def harmless_between(topic: Topic, reader: RunReader, first: int, last: int) -> bool:
-    """Whether an archive loses nothing when these seqs are told as deleted, too.
+    """Returns whether an archive loses nothing if these seqs are reported as deleted, too.
 
-    Above the floor of evictions, whatever is neither live nor lost was deleted: in the tail, where that is not told, or
-    by something that was told before. The archive keeps records that a cap or time evicted, and may have the only copy
-    of records that damage took.
+    Above the eviction floor, every seq that is neither live nor lost was deleted: in the tail, which is not exported,
+    or by an exported delete. The archive keeps evicted records, and may have the only copy of records lost to damage.
     """
     if first < topic.evict_floor:
         return False

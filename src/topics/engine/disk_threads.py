@@ -1,6 +1,6 @@
 """Disk threads: the executors that do file work while the event loop serves requests, and their stand-ins for tests.
 
-A simulation passes its own workers, which do the same work at moments that a seed decides.
+A simulation passes workers that do the same work at times chosen by a seed.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ READERS = 2
 
 class Workers(Protocol):
     def runner(self, name: str) -> JobRunner:
-        """Does the work of jobs, one after the other."""
+        """Runs jobs, one after the other."""
         ...
 
     def committer(self, shard: Shard, options: EngineOptions) -> Committer:
@@ -27,20 +27,20 @@ class Workers(Protocol):
         ...
 
     def background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
-        """Reads, and hands the outcome, a result or an exception, over on the loop."""
+        """Reads, and passes the outcome, a result or an exception, to the loop."""
         ...
 
     def hold_back(self, held: bool) -> None:
-        """Keeps the committers from writing while sealing is too far behind."""
+        """Stops the committers from writing while sealing is too far behind."""
         ...
 
     def close(self) -> None:
-        """Ends the readers; runners and committers are closed by the caller that got them."""
+        """Ends the readers. Callers close their runners and committers."""
         ...
 
 
 class ThreadWorkers:
-    """A thread for each runner and each committer, and a few readers. `heard` counts what clients ask of the loop."""
+    """One thread for each runner and each committer, and a few readers. `heard` counts the requests of clients."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, heard: Callable[[], int] | None = None) -> None:
         self._loop = loop
@@ -70,7 +70,7 @@ class ThreadWorkers:
 
 
 def outcome_of(work: Callable[[], object]) -> object:
-    """The result of a function, or the exception that it raised."""
+    """Returns the result of a function, or the exception that it raised."""
     try:
         return work()
     except Exception as error:

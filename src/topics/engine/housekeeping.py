@@ -2,18 +2,18 @@
 
 Old tails are sealed, memory is bounded, checkpoints are taken when the log has grown or aged, expired records and
 idempotency keys of idle topics are removed, old segments move to the cold tier. Correctness does not depend on this
-work, and all of it may be late.
+work, so all of it may be late.
 
 The cold tier in an object store: the checks at a start, and the removal of leftover objects.
 
-A store may be away for a while, and a server must start and serve without it. So nothing here takes an unanswered
-question for an answer:
+A store may be unavailable for a while, and a server must start and serve without it. So no decision is made from a
+failed request:
 
-* A start asks only for what it needs and has no copy of: the indexes and the flags of cold segments. Whether each
+* A start fetches only missing copies of what it needs: the indexes and the flags of cold segments. Whether each
   segment's data is still there shows when it is read, or by `topics verify`.
-* A data folder that knows nothing yet does not start until the store has said that it holds nothing either. The new
+* An empty data folder does not start until the store has confirmed that it is empty as well. The new
   topics would get the numbers of those in the store, and their segments would be written over.
-* What nobody names is removed while the server runs, once the store could be listed, and not by the start.
+* Unreferenced objects are removed while the server runs, after the store was listed, and not by the start.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 def missing_near(core: EngineCore) -> list[Finding]:
     """Copies the indexes and flags of cold segments to the local disk; returns the segments that the store has lost.
 
-    Raises ColdStoreUnavailableError when something is needed and cannot be asked for.
+    Raises ColdStoreUnavailableError if something is needed and the store is unavailable.
     """
     far, lost = core.store.far, []
     if far is None:
@@ -63,7 +63,7 @@ def missing_near(core: EngineCore) -> list[Finding]:
 
 
 def topics_in_store(core: EngineCore, fs: FileSystem) -> list[str]:
-    """The folders of topics in the store; none when it cannot be asked by a server that has its own topics."""
+    """Returns the folders of topics in the store; none if it is unavailable and the server has topics."""
     try:
         return [name for name in fs.list_dir(core.layout.topics(cold=True)) if topic_id_of(name) is not None]
     except FileNotFoundError:
@@ -76,12 +76,14 @@ def topics_in_store(core: EngineCore, fs: FileSystem) -> list[str]:
 
 
 def folder_in_place(fs: FileSystem, layout: Layout, lock: FolderLock) -> bool:
-    """Whether the data folder is where it was at the start. A log whose folder was removed is still written to, and
-    everything in it is gone with the process."""
+    """Returns whether the data folder still has its path.
+
+    After its removal the log could still be written, but would be lost with the process.
+    """
     try:
         return lock.in_place() and fs.exists(layout.wal) and fs.exists(layout.meta)
     except OSError:
-        # A disk that cannot be read has no information about the folder.
+        # A read error of the disk proves nothing about the folder.
         return True
 
 
@@ -92,13 +94,13 @@ class Sweeper:
         self._core = core
         self._fs = fs
         self.due_at: int | None = 0 if core.store.far is not None else None
-        """When it is to be done, in milliseconds; None when it was, or where there is nothing to do."""
+        """The time at which it is due, in milliseconds; None if it was done or is not needed."""
         self.removed = 0
 
     def job(self) -> Job:
         """Lists on its thread, decides on the loop, removes on its thread.
 
-        Nothing else that moves or removes segments runs meanwhile: all of it is done by the same runner.
+        The same runner does all work that moves or removes segments, so nothing else moves or removes any meanwhile.
         """
         core, root = self._core, self._core.layout.topics(cold=True)
         try:
@@ -168,8 +170,8 @@ _COLD_RETRY_MS = 5_000
 _UNUSED_MS = 60_000
 """How long a topic that was paged in must be unused before it is paged out again."""
 _NEW_TOPICS_MAX = 40_000
-"""After so many new topics a checkpoint is due: a start needs ten times as long to replay a topic as to leave it in a
-snapshot, and new topics have few bytes in the log, so its size alone does not demand a checkpoint."""
+"""The number of new topics after which a checkpoint is due: replaying a topic takes ten times as long as leaving it in
+a snapshot, and new topics have few bytes in the log, so its size alone does not trigger a checkpoint."""
 _OVERDUE_A_TICK = 500
 _PRESSED_MAX = 4
 
@@ -185,7 +187,7 @@ class Housekeeper:
         retry: Callable[[], None] = lambda: None,
         in_place: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`in_place` states whether the data folder is where it was at the start."""
+        """`in_place` returns whether the data folder still has its path."""
         self._in_place = in_place
         self._core = core
         self._sealer = sealer
@@ -193,16 +195,16 @@ class Housekeeper:
         self._sweeper = sweeper
         self._run_job = run_job
         self._retry = retry
-        """Lets routers try again whose obstacle does not report its end."""
+        """Retries blocked routers whose obstacle has no event for its end."""
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._last_checkpoint = core.steady()
         self._place = 0
         self._moving = self._regaining = self._vanished = False
         self._pressed = False
-        """Whether a checkpoint was taken because of what tails hold, which is still too much."""
+        """Whether a checkpoint was taken because of the size of tails, which is still too large."""
         self._cold_after = 0
-        """When the cold tier is tried again that failed; milliseconds."""
+        """The time of the next attempt after a failure of the cold tier, in milliseconds."""
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -224,7 +226,7 @@ class Housekeeper:
         self._schedule()
 
     def tick(self) -> None:
-        """One round."""
+        """Runs one round."""
         self._check_folder()
         self._sealer.resume()
         self._retry()
@@ -296,8 +298,8 @@ class Housekeeper:
             self._pressed = False
             return
         if core.pager.needed and held < _PRESSED_MAX * core.options.tail_memory_bytes:
-            # Small tails by the hundred thousand: as segments they would be as many files. A checkpoint takes them into
-            # one, where they can be left.
+            # Hundreds of thousands of small tails would become as many files. A checkpoint writes them into one
+            # snapshot, where they can stay.
             if self._checkpointer.running:
                 return
             if not self._pressed and any(core.dirty):
@@ -316,7 +318,7 @@ class Housekeeper:
             self._sealer.cut(topic)
 
     def _heal(self) -> None:
-        """Looks whether a shortage has passed."""
+        """Checks whether a shortage has ended."""
         for shard in self._core.shards:
             shard.heal()
         if self._core.room.short is not None and not self._regaining:
@@ -351,12 +353,12 @@ class Housekeeper:
         if any(shard.writer.poison is not None for shard in self._core.shards):
             return
         self._last_checkpoint = self._core.steady()
-        # From now on, and not only once the job begins: it may have to wait for its turn, and one is enough.
+        # Set now and not when the job begins: it may have to wait for its turn, and one job is enough.
         self._checkpointer.running = True
         self._run_job(self._checkpointer.job())
 
     def movable(self, topic: Topic) -> list[Segment]:
-        """The sealed segments beyond what the hot folder should keep, oldest first."""
+        """Returns the sealed segments that exceed the limit of the hot folder, oldest first."""
         options = self._core.options
         if is_server_name(topic.name):
             return []  # The loop reads the server's own records, and must not wait for the cold tier.
@@ -371,7 +373,8 @@ class Housekeeper:
         return [segment for segment in hot[: len(hot) - keep] if segment.synced][:_MOVES_A_JOB]
 
     def relocate(self, topic: Topic) -> Job:
-        """Moves segments to the cold tier: copied and synced, then named there by a snapshot, then removed here."""
+        """Moves segments to the cold tier: copies and syncs them, has a snapshot name them there, then removes the
+        originals."""
         core = self._core
         try:
             for segment in self.movable(topic):
@@ -387,7 +390,7 @@ class Housekeeper:
                 core.wake(topic)
         except (OSError, TopicsError, SegmentDamaged) as error:
             if isinstance(error, StoreUnavailable | TopicsError):
-                # A store that is away is not asked every second, and not complained about every second.
+                # An unavailable store is neither contacted nor logged every second.
                 self._cold_after = core.steady() + _COLD_RETRY_MS
             _log.error("move to the cold tier failed", extra={"error": str(error)})
         finally:

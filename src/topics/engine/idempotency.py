@@ -1,13 +1,12 @@
 """Idempotent appends: the idempotency keys of a topic's recent appends, with the result of each.
 
-Kept is not the content but its hash. For a single record that is nothing but data it is that of its data; else of the
-text as it is stored, with the seqs and the ts that were given to it, and who comes with the key again is compared by
-being encoded as if it were the first: with the seqs and the ts of then, the same records are the same bytes. So nothing
-has to be logged for it, and a replay comes to the same hashes.
+A key is stored with a hash of its content: of the data for a single record without other members, otherwise of the
+stored text, which includes seqs and ts. A repeated append is encoded with the seqs and the ts of the first one and then
+compared, so equal records have equal bytes. So nothing has to be logged for it, and a replay computes the same hashes.
 
-A key is here from the moment that it is taken: it waits for the end of the tick, is on its way, or is known. So one
-look reports whether it is new. Keys are forgotten when their window has passed. They are kept block by block, because
-thousands of them may come in a second and all of a block are of the same age.
+A key is registered as soon as it is used: it waits for the end of the tick, is in flight, or is known. So one lookup
+shows whether it is new. Keys are dropped when their window has passed. They are grouped by block, because thousands may
+arrive in a second and all keys of a block have the same age.
 """
 
 from collections import deque
@@ -29,7 +28,7 @@ DIGEST_BYTES = 8
 _BLOCK_BYTES = 500
 """Memory of a block of keys besides the keys: the object, its numbers and a small dict."""
 _KEY_BYTES = 250
-"""Memory of a key besides its text: its places in two dicts."""
+"""Memory of a key besides its text: its entries in two dicts."""
 
 
 class KnownAppend(NamedTuple):
@@ -40,11 +39,11 @@ class KnownAppend(NamedTuple):
     written: int
     """Wall time of the append; the deduplication window starts here."""
     digest: bytes
-    """Its hash; empty where an older server remembered the key."""
+    """Its hash; empty for keys of an earlier release."""
     ts: int
-    """The time that its records carry."""
+    """The ts of its records."""
     of_data: bool = False
-    """Whether the hash is that of the data of one record that has nothing else."""
+    """Whether the hash covers the data of a single record without other members."""
 
     def holds(self, content: bytes) -> bool:
         """Returns whether this text or data equals the written one, as far as known."""
@@ -52,7 +51,7 @@ class KnownAppend(NamedTuple):
 
 
 class KeyedBlock:
-    """The keys that came with one block, or are about to."""
+    """The keys of one block, in flight or published."""
 
     __slots__ = ("append", "count", "digests", "first_seq", "keys", "known", "of_data", "ts", "written")
 
@@ -75,7 +74,7 @@ class KeyedBlock:
         return KeyedState(self.first_seq, self.count, self.ts, self.keys, self.digests, written, self.of_data)
 
     def stands_for(self, block: "Block", plain: PlainRecords | None = None) -> Self:
-        """Records the result under the keys; `plain` is the data of the block, for a caller that still has it."""
+        """Stores the result under the keys; `plain` is the data of the block, if the caller still has it."""
         keys = self.keys
         self.first_seq, self.ts, self.written = block.first_seq, block.ts, block.written
         if isinstance(keys, str):
@@ -83,7 +82,7 @@ class KeyedBlock:
             return self
         self.count, self.of_data = 1, not block.traits
         if self.of_data and plain is not None and len(keys) == block.count:
-            # The digests of the data, as it would be cut out of the text.
+            # The digests of the data, equal to those of the data extracted from the text.
             self.digests = b"".join(map(xxh3_64_digest, plain.datas))
         else:
             view, cut = block.view, data_of if self.of_data else _fragment
@@ -96,14 +95,14 @@ class KeyedBlock:
 
     @property
     def memory_bytes(self) -> int:
-        """The estimated memory of the keys and their entries."""
+        """Returns the estimated memory of the keys and their entries."""
         keys = self.keys
         if isinstance(keys, str):
             return _BLOCK_BYTES + _KEY_BYTES + getsizeof(keys)
         return _BLOCK_BYTES + _KEY_BYTES * len(keys) + sum(map(getsizeof, keys))
 
     def find(self, key: str) -> KnownAppend:
-        """The batch of one of the keys."""
+        """Returns the batch of a key."""
         if isinstance(self.keys, str):
             return KnownAppend(self.first_seq, self.count, self.written, self.digests, self.ts, self.of_data)
         at = list(self.keys).index(key) * DIGEST_BYTES
@@ -112,7 +111,7 @@ class KeyedBlock:
 
 
 def _fragment(view: View, place: int) -> bytes:
-    # Between two of them is a comma.
+    # Records are separated by a comma.
     return bytes(view.text[view.start(place) : view.start(place + 1) - 1])
 
 
@@ -123,14 +122,14 @@ class KeyMemory(Mapping[str, KnownAppend]):
 
     def __init__(self) -> None:
         self.memory_bytes = 0
-        """Memory of the keys that are known, estimated."""
+        """The estimated memory of the known keys."""
         self.by_key: dict[str, KeyedBlock] = {}
         """Known keys, including those in flight."""
         self._blocks: deque[KeyedBlock] = deque()
 
     @classmethod
     def load(cls, keyed: Iterable[KeyedState], single: Iterable[KeyState]) -> "KeyMemory | None":
-        """The keys as a snapshot has them; an older one has them one by one. None where there are none."""
+        """Loads the keys of a snapshot; older snapshots have them one by one. Returns None if there are none."""
         memory = cls()
         for key in single:
             memory._add(KeyedBlock.load(KeyedState(key.first_seq, key.count, key.ts, key.key)))
@@ -147,7 +146,7 @@ class KeyMemory(Mapping[str, KnownAppend]):
         return taken if self.by_key.setdefault(key, taken) is taken else None
 
     def remember(self, block: "Block") -> None:
-        """The block is published: its keys are known from now on."""
+        """Notes that the block was published: its keys are known from now on."""
         keys = block.key
         assert keys is not None
         taken = self._taken(keys)
@@ -159,14 +158,14 @@ class KeyMemory(Mapping[str, KnownAppend]):
             self.memory_bytes += taken.memory_bytes
 
     def release(self, keys: Keys) -> None:
-        """Forget keys whose append failed."""
+        """Removes keys whose append failed."""
         taken = self._taken(keys)
         for key in () if taken is None else taken.names:
             if self.by_key.get(key) is taken:
                 del self.by_key[key]
 
     def _taken(self, keys: Keys) -> KeyedBlock | None:
-        """The keys of a block in flight; None if it is not in flight, as in replay."""
+        """Returns the keys of a block in flight; None if it is not in flight, as in replay."""
         found = self.by_key.get(keys if isinstance(keys, str) else next(iter(keys)))
         return found if found is not None and not found.known and found.keys is keys else None
 
@@ -182,23 +181,23 @@ class KeyMemory(Mapping[str, KnownAppend]):
                 by_key[key] = block
 
     def heal(self, written: int) -> None:
-        """The clock was set back: nothing was written after this moment."""
+        """Handles a clock that was set back: no key is later than this time."""
         for block in self._blocks:
             block.written = min(block.written, written)
 
     def forget(self, oldest: int) -> None:
-        """Forgets keys written before a time."""
+        """Drops keys written before a time."""
         blocks, by_key = self._blocks, self.by_key
         while blocks and blocks[0].written < oldest:
             block = blocks.popleft()
             self.memory_bytes -= block.memory_bytes
             for key in block.names:
-                # A key that was used again after its window is a younger block's.
+                # A key that was reused after its window belongs to a younger block.
                 if by_key.get(key) is block:
                     del by_key[key]
 
     def below(self, seq: int) -> "KeyMemory | None":
-        """Only the keys of records below a seq."""
+        """Keeps only the keys of records below a seq."""
         kept = KeyMemory()
         for block in self._blocks:
             if isinstance(block.keys, str):

@@ -1,10 +1,11 @@
 """Quotas: the topics, routers and bytes that the prefixes of one key may use (tenant limits).
 
-Names are counted, not writers, so that copies of routers, dead letters and commits of transactions count where they
-arrive. Keys with the same prefixes are one tenant. A key without prefixes is bounded by the limits of the server.
+Bytes are counted by topic name and not by writer, so copies of routers, dead letters and commits of transactions count
+at their destination. Keys with the same prefixes are one tenant. A key without prefixes is bounded by the limits of the
+server.
 
-The live bytes of a tenant are counted when it seems to be at its limit, and not again for a while, so that a client
-that is refused repeatedly costs little. Memory is counted continuously (`KeptMemory`).
+The live bytes of a tenant are recounted when it seems to be at its limit, and not again for a while, so that repeated
+refusals cost little. Memory is counted continuously (`KeptMemory`).
 
 Sorted topic names and totals, for a million topics.
 
@@ -45,44 +46,44 @@ class SortedNames(Collection[str]):
         return isinstance(name, str) and name in self._names
 
     def add(self, name: str) -> None:
-        """Adds a name that is not there yet."""
+        """Adds a new name."""
         self._names.add(name)
 
     def discard(self, name: str) -> None:
-        """Removes a name, if it is there."""
+        """Removes a name, if it exists."""
         self._names.discard(name)
 
     def count(self, prefix: str) -> int:
-        """How many begin so."""
+        """Returns the number of names with a prefix."""
         if not prefix:
             return len(self._names)
-        # The first text behind all that begin so; there is none behind the last character there is.
+        # The first text after all names with the prefix; after the last character of Unicode there is none.
         last = ord(prefix[-1])
         end = len(self._names) if last == _LAST else self._names.bisect_left(prefix[:-1] + chr(last + 1))
         found: int = end - self._names.bisect_left(prefix)
         return found
 
     def at(self, place: int) -> Iterator[str]:
-        """The names from the one at a place on, counted from 0."""
+        """Yields the names from an index on, counted from 0."""
         found: Iterator[str] = self._names.islice(place)
         return found
 
     def from_(self, name: str) -> Iterator[str]:
-        """The names from this one on, or from where it would be."""
+        """Yields the names from this one on; it need not exist."""
         found: Iterator[str] = self._names.irange(name)
         return found
 
     def behind(self, name: str) -> Iterator[str]:
-        """The names behind this one, or behind where it would be."""
+        """Yields the names after this one; it need not exist."""
         found: Iterator[str] = self._names.irange(name, inclusive=(False, True))
         return found
 
 
 # Totals over all topics, updated on every change, so that reading them costs the same with a million topics.
 #
-# An operator's gauges are read every few seconds for as long as a server runs. Adding them up over all topics would
-# block the event loop each time. So every creation, deletion or change of a topic is also reported here, and each
-# change of a topic's number of live records adds the same difference to the sum: once for a batch, never for a record.
+# Gauges are scraped every few seconds. Adding them up over all topics would block the event loop each time. So every
+# creation, deletion or change of a topic is also reported here, and each change of a topic's number of live records
+# adds the same difference to the sum: once for a batch, never for a record.
 #
 # Recovery puts topics together in its own ways and counts once, at its end.
 
@@ -99,9 +100,9 @@ class Totals:
         self.queues = 0
         """Topics that are queues."""
         self.records = 0
-        """Live records; every change of `Topic.live_count` changes this by the same amount."""
+        """The number of live records; every change of `Topic.live_count` changes it by the same amount."""
         self.appended = 0
-        """Records that were published since this process started, and their payload; once for a batch."""
+        """Records published since the process started, and their payload; updated once for each batch."""
         self.appended_bytes = 0
         self.reads = 0
         """Reads since this process started; a read shared by several followers counts once."""
@@ -113,7 +114,7 @@ class Totals:
         self.dead_letter_topics: Counter[str] = Counter()
         """The names of dead-letter topics, with how many queues have each."""
         self.in_flight = InFlight()
-        """Jobs leased to workers; the lease tables maintain it."""
+        """The number of jobs leased to workers, maintained by the lease tables."""
 
     def topic_added(self, topic: Topic) -> None:
         self._count(topic.config, 1)
@@ -128,10 +129,10 @@ class Totals:
         self._count(after, 1)
 
     def begin(self, topics: Collection[Topic]) -> None:
-        """Counts from nothing: these are all the topics there are."""
+        """Counts all given topics anew."""
         configs = [topic.config for topic in topics]
         classes = [config.durability for config in configs]
-        # Lists count several times as fast as a loop would, and a start may have a million topics to count.
+        # Counting by lists is several times as fast as a loop, and a start may have a million topics.
         self.by_class = {durability: classes.count(durability) for durability in Durability}
         self.queues = [config.type for config in configs].count(TopicType.QUEUE)
         self.dead_letter_topics = Counter([config.dead_letter for config in configs if config.dead_letter is not None])
@@ -139,7 +140,7 @@ class Totals:
         self.appended = self.appended_bytes = 0
 
     def add(self, by_class: Mapping[Durability, int], records: int) -> None:
-        """More topics, none of them a queue, that were counted elsewhere."""
+        """Adds topics, none of them a queue, that were counted elsewhere."""
         for durability, count in by_class.items():
             self.by_class[durability] += count
         self.records += records
@@ -172,7 +173,7 @@ class Tenant:
         self.prefixes = tuple(
             one for one in given if not any(one != other and one.startswith(other) for other in given)
         )
-        """None of them begins with another, so that nothing is counted twice."""
+        """None is a prefix of another, so nothing is counted twice."""
         self.used_bytes = 0
         """An upper bound: the last count plus all admissions since."""
         self.topics = 0
@@ -188,7 +189,7 @@ class Quotas:
         self._tenants: list[Tenant] = []
 
     def set_tenants(self, prefixes: Iterable[Iterable[str]]) -> None:
-        """These are the prefixes of the keys there are. The counts of those that stay are dropped, too."""
+        """Sets the prefixes of all keys. Existing counts are dropped."""
         distinct = {tenant.prefixes: tenant for tenant in map(Tenant, prefixes) if tenant.prefixes}
         self._tenants = list(distinct.values())
         limits = self._limits
@@ -204,18 +205,18 @@ class Quotas:
                 raise ThrottledError.over_cap("max_topics_per_key", most)
 
     def check_router(self, name: str, routers: Iterable[str]) -> None:
-        """Raises ThrottledError unless a router of this name may be created beside those there are."""
+        """Raises ThrottledError unless another router of this name may be created."""
         most = self._limits.max_routers_per_key
         for tenant in self._tenants if most else ():
             if name.startswith(tenant.prefixes) and sum(one.startswith(tenant.prefixes) for one in routers) >= most:
                 raise ThrottledError.over_cap("max_routers_per_key", most)
 
     def tenants_of(self, name: str) -> list[Tenant]:
-        """The tenants under whose prefixes a name lies."""
+        """Returns the tenants with a prefix of this name."""
         return [tenant for tenant in self._tenants if name.startswith(tenant.prefixes)]
 
     def check_bytes(self, name: str, size: int) -> None:
-        """Raises ThrottledError unless so many bytes may be added to a topic; otherwise they count from now on."""
+        """Raises ThrottledError unless this many bytes may be added to a topic; otherwise counts them."""
         most = self._limits.max_bytes_per_key
         if not most or not self._tenants:
             return
@@ -227,7 +228,7 @@ class Quotas:
             tenant.used_bytes += size
 
     def room(self, name: str) -> int | None:
-        """How many bytes may be added to a topic; None where nothing is in the way."""
+        """Returns the number of bytes that may be added to a topic; None if unlimited."""
         most = self._limits.max_bytes_per_key
         rooms = [self._room(tenant, most, 1) for tenant in self._tenants if most and name.startswith(tenant.prefixes)]
         return min(rooms, default=None)
@@ -236,11 +237,11 @@ class Quotas:
         return ThrottledError.over_cap("max_bytes_per_key", self._limits.max_bytes_per_key)
 
     def _room(self, tenant: Tenant, most: int, requested: int = 0) -> int:
-        """The remaining quota of a tenant, recounted where that could change the decision."""
+        """Returns the remaining quota of a tenant, recounted if that could change the decision."""
         now = self._core.steady()
         known = tenant.counted_at
         wait_ms = max(_RECOUNT_MS, tenant.topics // _COUNTED_TOPICS_MS)
-        # Half of the room is far enough away from the limit for a number that only grows.
+        # Half of the quota is far enough from the limit for a count that only grows.
         if known is None or (tenant.used_bytes + requested > most // 2 and now - known >= wait_ms):
             topics = [self._core.pager.peek(name) for name in self._names(tenant)]
             tenant.topics = len(topics)
@@ -255,7 +256,7 @@ class Quotas:
     def _count_topics(self, tenant: Tenant) -> int:
         core = self._core
         there = sum(core.names.count(prefix) for prefix in tenant.prefixes)
-        # Includes topics being created, which are among the last named ones.
+        # Includes topics being created, which are among the newest names.
         coming, found = core.coming_count, 0
         for topic in reversed(core.directory.resident.values()) if coming else ():
             if not coming:
@@ -275,15 +276,15 @@ class Quotas:
 # | producers, and schemas with their lenses | `streams.stream_state.StreamState` |
 # | jobs with a history: leased, delayed, returned | `queues.leases.LeaseTable` |
 #
-# `KeptMemory` counts it by topic, by tenant and in total, each time one of them changed, so that a decision costs a
-# comparison. Writes that would exceed a budget are refused; nothing is evicted, because all of it was promised.
+# `KeptMemory` counts it by topic, by tenant and in total after each change, so that a decision costs a comparison.
+# Writes that would exceed a budget are refused; nothing is evicted, because all of it was acknowledged.
 
 _BLOCK_BYTES = 450
 """A block in memory besides its records: the object, its numbers, and the heads of two byte strings."""
 KEY_BYTES = 1_000
 """The assumed memory of an idempotency key, before its length is known."""
 _TIGHT_SHARE = 8
-"""Within the last eighth of a budget every write is checked by itself."""
+"""Within the last eighth of a budget every write is checked separately."""
 
 
 class KeptMemory:
@@ -295,7 +296,7 @@ class KeptMemory:
         self._topics: dict[int, Topic] = {}
         self.total_bytes = 0
         self.pressed = False
-        """Whether any budget is nearly used up."""
+        """Whether any budget is nearly exhausted."""
 
     def set_tenants(self, tenants: Sequence[Tenant]) -> None:
         self._tenants = list(tenants)
@@ -306,7 +307,7 @@ class KeptMemory:
         self._look()
 
     def note(self, topic: Topic) -> None:
-        """Update the memory of a topic. Called after each of its changes."""
+        """Updates the memory of a topic. Called after each of its changes."""
         if topic.closing:
             self.forget(topic)
             return
@@ -324,7 +325,7 @@ class KeptMemory:
             del self._owners[topic.id], self._topics[topic.id]
 
     def forget(self, topic: Topic) -> None:
-        """The topic is not in memory any more."""
+        """Removes a topic that is no longer in memory."""
         if topic.kept_bytes:
             self._add(topic, -topic.kept_bytes)
             topic.kept_bytes = 0
@@ -343,7 +344,7 @@ class KeptMemory:
         )
 
     def is_tight(self, topic: Topic) -> bool:
-        """Whether writes to a topic have to be checked one by one."""
+        """Returns whether writes to a topic must be checked one by one."""
         return self.pressed and self._is_tight(topic)
 
     def _is_tight(self, topic: Topic) -> bool:
@@ -352,10 +353,10 @@ class KeptMemory:
         )
 
     def check(self, topic: Topic, size: int) -> None:
-        """Raise ThrottledError unless a topic may keep so many bytes more."""
+        """Raises ThrottledError unless a topic may keep this many more bytes."""
         if not self.pressed or self.room(topic) >= size:
             return
-        # Records may have gone by themselves since it was counted.
+        # Records may have expired since the last count.
         self.note(topic)
         if self._most and self.total_bytes + size > self._most:
             raise ThrottledError.over_cap("max_memory_bytes", self._most)
@@ -363,7 +364,7 @@ class KeptMemory:
             raise ThrottledError.over_cap("max_memory_bytes_per_key", self._most_per_key)
 
     def room(self, topic: Topic) -> float:
-        """How many bytes a topic may keep more."""
+        """Returns the number of bytes that a topic may keep in addition."""
         rooms = [self._most - self.total_bytes if self._most else float("inf")]
         if self._most_per_key:
             rooms += [self._most_per_key - tenant.kept_bytes for tenant in self._tenants_of(topic)]
@@ -379,7 +380,7 @@ def _is_tight(used: int, most: int) -> bool:
 
 
 def kept_bytes(topic: Topic) -> int:
-    """The memory that a topic keeps, estimated from counts."""
+    """Returns the memory that a topic keeps, estimated from counts."""
     kept = topic.keys.memory_bytes if topic.keys is not None else 0
     if not topic.config.durability.logged:
         kept += topic.tail_bytes + _BLOCK_BYTES * len(topic.tail)
@@ -389,12 +390,12 @@ def kept_bytes(topic: Topic) -> int:
 
 
 def memory_of(records: int, size: int) -> int:
-    """The memory that records take as one block, before it is made."""
+    """Returns the memory that records would take as one block."""
     return _BLOCK_BYTES + size + 3 * ROW_BYTES * records
 
 
 def fits_into(quotas: Quotas, topic: Topic, sizes: Iterable[int]) -> int:
-    """How many of the first records fit into what is left of a topic's tenants; those count from now on."""
+    """Returns how many of the first records fit into the remaining quota of a topic's tenants, and counts these."""
     room = quotas.room(topic.name)
     if room is None:
         return len(list(sizes))
@@ -408,7 +409,7 @@ def fits_into(quotas: Quotas, topic: Topic, sizes: Iterable[int]) -> int:
     return taken
 
 
-# Is there room? For a batch, which is taken whole or refused, and for copies, of which as many are taken as fit.
+# Room checks: for a batch, which is accepted whole or refused, and for copies, of which as many are accepted as fit.
 #
 # Appends in flight count, so that two writers cannot both get the last place.
 
@@ -430,7 +431,7 @@ def check_room(topic: Topic, count: int, size: int, quota: int, used: int) -> No
 
 
 def records_that_fit(topic: Topic, sizes: Sequence[int], quota: int, used: int) -> tuple[int, TopicsError | None]:
-    """The number of first records that fit, and the error for the others."""
+    """Returns the number of first records that fit, and the error for the others."""
     count, room = len(sizes), float("inf")
     reason: TopicsError | None = None
     if topic.rules.rejects:
@@ -454,7 +455,7 @@ def over_quota(quota: int) -> ThrottledError:
 
 
 def _room(topic: Topic) -> tuple[float, float]:
-    """How many records and bytes a topic that rejects still takes."""
+    """Returns the remaining records and bytes of a topic that rejects."""
     config, unbounded = topic.staged_config, float("inf")
     records = config.cap_records - topic.live_count - topic.staged_count if config.cap_records else unbounded
     size = config.cap_bytes - topic.live_bytes - topic.staged_bytes if config.cap_bytes else unbounded

@@ -91,7 +91,7 @@ class ReadResult(msgspec.Struct, kw_only=True):
 
 
 class ReadPlan(NamedTuple):
-    """A consistent view of a topic for one read."""
+    """An immutable view of a topic for one read."""
 
     topic_name: str
     topic_id: int
@@ -109,7 +109,7 @@ class ReadPlan(NamedTuple):
 
     @property
     def cold(self) -> bool:
-        """Whether it reads from the cold folder, whose speed is unknown."""
+        """Whether it reads from the cold tier, whose speed is unknown."""
         return any(isinstance(run, Segment) and run.cold and run.blocks is None for run in self.runs)
 
     @property
@@ -214,10 +214,10 @@ def first_readable(topic: Topic) -> int:
 
 
 def find_tombstone(topic: Topic, from_seq: int, reader: RunReader | None = None) -> Tombstone | None:
-    """The tombstone for a reader at this cursor; None if nothing was lost.
+    """Returns the tombstone for a reader at this cursor; None if nothing was lost.
 
     The gap ends before the next live record, which is the tombstone's `earliest_seq`: a reader that continues there
-    never meets the same gap again, even if live records precede it.
+    never gets the same gap again, even if live records precede it.
     """
     head, earliest = topic.head, topic.earliest
     gap_from = from_seq + 1
@@ -286,7 +286,7 @@ def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
                 break
             raise
         except SegmentDamaged as damage:
-            # Nothing of this run counts yet, although part of it may have been extracted.
+            # No record of this run is counted yet, although part of it may have been extracted.
             del pieces[before:]
             # Records before the damage are intact: return them, and let the next read report the damage.
             if count:
@@ -324,7 +324,7 @@ def _read_run(
     for begin, end in window:
         for view, view_lo, view_hi, offset in reader.views(plan.topic_id, run, begin, end, window_bytes=room - size):
             if as_stored and view_hi - view_lo == view.count and len(view.text) <= room - size:
-                # The usual case: everything that was read.
+                # The usual case: all records of the run.
                 pieces.append(view.text)
                 kept += view_hi
                 size += len(view.text) + 1
@@ -531,7 +531,7 @@ def as_ranges(seqs: Iterable[int], below: int) -> list[SeqRange]:
 # The lost ranges of a topic: ordered, disjoint, and few.
 #
 # A range is reported to every read across it, so it is kept while any record before it may be read. A router that lags
-# behind an evicting source leaves one each time it continues. Two rules bound their number:
+# behind an evicting source adds one each time it continues. Two rules bound their number:
 #
 # * Ranges below the floor of evictions are dropped: the floor reports them.
 # * Two ranges without live records between them are merged: a reader that meets the first has no records to read before

@@ -1,14 +1,14 @@
-"""Acknowledgements of class `remote`: held back until the log up to them is in the backup storage.
+"""Acknowledgements of class `remote`: delayed until the log up to them is in the backup storage.
 
-An operation of such a topic is logged, synced and published like one of class `fsync`; its answer waits here. Log
-shipping takes everybody who waits when it begins an object (`ops.backup.log_shipping`): each of them is in the log
-then, so the object has their frames. They are answered once that object and all before it are in the storage.
+An operation of such a topic is logged, synced and published like one of class `fsync`; only its answer waits here. When
+log shipping begins an object (`ops.backup.log_shipping`), all waiting operations are in the log, so the object contains
+their frames. They are answered after that object and all earlier ones are stored.
 
-Operations are published before they are in the storage on purpose: a checkpoint, and with it every backup, needs a
-state that is that of the log, whether or not the storage can be reached.
+Operations are published before they are stored remotely, because checkpoints and backups need the state of the log even
+if the storage is unreachable.
 
-A caller that waits longer than `remote_timeout_ms` is told that the outcome is open: the operation is on the local disk
-and readable, and nobody knows whether it would outlive the machine. While the storage fails, new ones are refused.
+A caller that waits longer than `remote_timeout_ms` gets an error with an open outcome: the operation is on the local
+disk and readable, but may not survive a loss of the machine. While the storage fails, new operations are refused.
 """
 
 from collections import deque
@@ -20,22 +20,22 @@ from topics.model.errors import NoBackupPlaceError, RemoteUnavailableError, Shut
 Done = Callable[[Any], None]
 
 WAITING_MAX = 100_000
-"""Beyond so many held acknowledgements new operations are refused: each is a request that somebody keeps open."""
+"""The maximum number of delayed acknowledgements; each is an open request. Further operations are refused."""
 
 
 class HeldAck:
-    """One answer that waits."""
+    """A waiting answer."""
 
     __slots__ = ("deadline", "done", "outcome")
 
     def __init__(self, done: Done | None, outcome: object, deadline: int) -> None:
         self.done = done
-        """None once it was answered."""
+        """None after it was answered."""
         self.outcome = outcome
         self.deadline = deadline
 
     def answer(self, error: TopicsError | None = None) -> bool:
-        """Answers with the outcome, or with an error; whether it still waited."""
+        """Answers with the outcome or an error. Returns whether it was still waiting."""
         done, self.done = self.done, None
         if done is None:
             return False
@@ -48,25 +48,25 @@ class RemoteAcks:
         self._steady = steady
         self._timeout_ms = timeout_ms
         self._has_storage = has_storage
-        """Whether there is a place that the log can be shipped to."""
+        """Whether there is a destination for log shipping."""
         self._restoring = restoring
-        """Whether it is a restore that opens the folder: nobody is acknowledged anything."""
+        """Whether a restore has opened the folder, which acknowledges nothing."""
         self.failure: str | None = None
-        """Why the storage did not take the log the last time it was asked."""
+        """The reason why the last upload failed."""
         self.upload_needed: Callable[[], None] = lambda: None
-        """Asks for an object to be shipped soon; set by log shipping."""
+        """Requests an upload soon; set by log shipping."""
         self.waiting = 0
-        """Acknowledgements that are held back."""
+        """The number of delayed acknowledgements."""
         self.timeouts = 0
         self.used = False
-        """Whether anybody waited since the start."""
+        """Whether any operation has waited since the start."""
         self._next: list[HeldAck] = []
-        """Waiters that the next object covers."""
+        """Waiting answers that the next object covers."""
         self._order: deque[HeldAck] = deque()
-        """All of them, the oldest first."""
+        """All waiting answers, oldest first."""
 
     def check(self) -> None:
-        """Raises unless an operation that begins now can expect to be acknowledged."""
+        """Raises if a new operation cannot be acknowledged currently."""
         if self._restoring:
             return
         if not self._has_storage:
@@ -77,7 +77,7 @@ class RemoteAcks:
             raise RemoteUnavailableError(f"{self.waiting} acknowledgements wait for it")
 
     def hold(self, done: Done, outcome: object) -> None:
-        """Answers with the outcome once everything that is logged by now is in the storage."""
+        """Answers with the outcome after everything logged so far is in the storage."""
         if self._restoring:
             done(outcome)
             return
@@ -90,27 +90,27 @@ class RemoteAcks:
 
     @property
     def wants_object(self) -> bool:
-        """Whether somebody waits whom no object on its way covers."""
+        """Returns whether an answer waits that no upload in flight covers."""
         return bool(self._next)
 
     def take(self) -> list[HeldAck]:
-        """Waiters that an object which begins now will cover."""
+        """Returns the answers that an object started now covers."""
         taken, self._next = self._next, []
         return taken
 
     def retake(self, covered: list[HeldAck]) -> None:
-        """The object that was to cover these will not be written."""
+        """Requeues the answers of an object that was not written."""
         self._next = covered + self._next
 
     def stored(self, covered: list[HeldAck]) -> None:
-        """The object that covers these is in the storage, with all before it."""
+        """Answers the operations of an object that is stored with all earlier ones."""
         for held in covered:
             if held.answer():
                 self.waiting -= 1
         self._trim()
 
     def expire(self) -> None:
-        """Answers those who waited too long."""
+        """Answers operations that waited too long."""
         now = self._steady()
         while self._order and self._order[0].deadline <= now:
             if self._order.popleft().answer(RemoteUnavailableError(self.failure or "it did not answer in time", True)):
@@ -119,7 +119,7 @@ class RemoteAcks:
         self._next = [held for held in self._next if held.done is not None]
 
     def close(self) -> None:
-        """The engine stops: whatever still waits is on the local disk."""
+        """Answers all waiting operations when the engine stops; they are on the local disk."""
         for held in self._order:
             if held.answer(ShuttingDownError()):
                 self.waiting -= 1

@@ -18,9 +18,9 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
     wal_append_ms: float = 0.0
     fsync_ms: float = 0.0
     throttle_wait_ms: float = 0.0
-    """How long the append waited to be let in."""
+    """The time that the append waited for admission."""
     differs: bool = False
-    """With `deduped`: the key was used for other records than these."""
+    """With `deduped`: whether the key was used with different records."""
 
     @property
     def count(self) -> int:
@@ -56,5 +56,5 @@ DeleteDone = Callable[[DeleteResult | TopicsError], None]
 
 
 def deduped(topic: str, first_seq: int, last_seq: int, differs: bool = False) -> AppendResult:
-    """The answer to a repeated key: the seqs of the first write and the head as it was then."""
+    """The answer to a repeated key: the seqs of the first write and the head at that time."""
     return AppendResult(topic, first_seq, last_seq, last_seq, created=False, deduped=True, differs=differs)

@@ -5,8 +5,8 @@ live records. Because the two are separate, a tombstone always means that a read
 evicted in seq order, whole runs at a time where possible; the files of a run are removed when none of its records is
 live.
 
-A topic with `retain_for_consumers` keeps the records behind its slowest consumer, up to so many bytes in all. The
-retained records depend only on its log, so a replay evicts the same.
+A topic with `retain_for_consumers` keeps the records that its slowest consumer has not read, up to this many bytes in
+total. The retained records depend only on its log, so a replay evicts the same.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,14 +26,14 @@ Dropped = Callable[[Topic, Segment], None]
 
 
 class HoldBack(Protocol):
-    """The consumers of topics, as retention asks them (`consumers.consumers`)."""
+    """The interface of consumers for retention (`consumers.consumers`)."""
 
     def lowest(self, topic: Topic) -> int | None:
         """The lowest committed cursor; None without consumers."""
         ...
 
     def gave_up(self, topic: Topic, cursor: int, floor: int) -> None:
-        """Records behind this cursor and below the floor are about to be evicted."""
+        """Notes that records after this cursor and below the floor are about to be evicted."""
         ...
 
 
@@ -44,7 +44,7 @@ class Retention:
         self._dropped = dropped
         self.totals = totals
         self.tail_bytes = 0
-        """Memory held by the tails of all topics together: `Topic.tail_bytes`, summed up."""
+        """The memory of the tails of all topics: the sum of `Topic.tail_bytes`."""
 
     def expire(self, topic: Topic, now_ms: int) -> bool:
         """Evicts records older than the topic's TTL; returns True if there were any."""
@@ -66,10 +66,10 @@ class Retention:
             self.evict(topic, self.excess_below(topic), expired=False)
 
     def excess_below(self, topic: Topic) -> int:
-        """The seq below which everything has to go for the topic to be within its caps; 0 when it is."""
+        """Returns the seq below which everything must be evicted to be within the caps; 0 if nothing."""
         config, floor = topic.config, 0
         if config.discard is Discard.REJECT:
-            # Such a topic never drops: one that holds more than a new cap allows takes nothing until it is drained.
+            # Such a topic never evicts: if it holds more than a new cap allows, it rejects appends until it is drained.
             return floor
         if self._holds_all(topic):
             return floor
@@ -89,8 +89,8 @@ class Retention:
         return cursor is not None and cursor < topic.earliest
 
     def _held(self, topic: Topic, floor: int) -> int:
-        """The seq below which everything may go, of what is below `floor`: records behind the slowest consumer stay,
-        as long as the topic has at most `retain_for_consumers` bytes."""
+        """Limits an eviction floor by consumers: records that the slowest consumer has not read stay, while the topic
+        has at most `retain_for_consumers` bytes."""
         most = topic.config.retain_for_consumers
         if not most or self.hold_back is None or floor <= topic.earliest:
             return floor
@@ -107,7 +107,7 @@ class Retention:
         return forced
 
     def make_room(self, topic: Topic, count: int, size: int) -> None:
-        """Repeats evictions by records that are lost by now: the evicted records do not reappear."""
+        """Repeats evictions that were caused by lost records, so that evicted records do not reappear."""
         config = topic.config
         if config.discard is Discard.REJECT:
             return
@@ -121,15 +121,18 @@ class Retention:
             self.evict(topic, self._held(topic, upto), expired=False)
 
     def evict(self, topic: Topic, upto: int, expired: bool) -> bool:
-        """Everything live below `upto` is lost; the floors show it. True when there was anything."""
+        """Evicts all live records below `upto` and raises the floors. Returns whether there were any."""
         removed, last = self.remove_front(topic, upto)
         if removed:
             self._raise_floors(topic, last + 1, expired)
         return bool(removed)
 
     def expired_below(self, topic: Topic, floor: int) -> None:
-        """Does again what time did. Readers were told that everything below was lost when it was: a delete that was on
-        its way then stands before it in the log, and must not make a silence of it."""
+        """Repeats an expiry.
+
+        Readers have seen a tombstone for everything below; a delete that was in flight then precedes the expiry in the
+        log, and must not hide that tombstone.
+        """
         self.remove_front(topic, floor)
         self._raise_floors(topic, min(floor, topic.head + 1), expired=True)
 
@@ -143,7 +146,7 @@ class Retention:
         forget_below(topic, topic.evict_floor)
 
     def remove_front(self, topic: Topic, upto: int) -> tuple[int, int]:
-        """Takes every live record below `upto` away: how many there were, and the seq of the last."""
+        """Removes every live record below `upto`. Returns their number and the last seq."""
         removed, last = 0, 0
         while (run := topic.first_run()) is not None and run.first_seq < upto:
             whole = run.last_seq < upto
@@ -166,7 +169,7 @@ class Retention:
         return removed, last
 
     def advance_earliest(self, topic: Topic) -> None:
-        """Moves `earliest` to the first live record, taking away runs in front that hold none."""
+        """Moves `earliest` to the first live record, and removes leading runs without live records."""
         while (run := topic.first_run()) is not None and not run.live:
             self.drop_first(topic, run)
         if run is None:
@@ -193,25 +196,25 @@ class Retention:
     def drop_segment(self, topic: Topic, segment: Segment) -> None:
         """Removes a segment without live records from the topic, at any position.
 
-        Dead blocks stay in the tail until they are in front: the tail must keep its seqs without holes, because it
-        becomes one segment.
+        Blocks without live records stay in the tail until they are at its front: the tail must have no gaps in its
+        seqs, because it becomes one segment.
         """
         topic.segments.remove(segment)
         self._dropped(topic, segment)
 
     def drop_segments(self, topic: Topic, emptied: Sequence[Segment]) -> None:
-        """Takes many segments without live records out of the topic."""
+        """Removes many segments without live records from the topic."""
         if emptied:
             topic.segments[:] = [segment for segment in topic.segments if segment.live]
             for segment in emptied:
                 self._dropped(topic, segment)
 
     def _live_below(self, topic: Topic, run: Run, upto: int) -> tuple[int, int, int]:
-        """How many of a run's live records are below `upto`, their bytes, and the last one's seq."""
+        """Returns the number of a run's live records below `upto`, their bytes, and the last seq."""
         lo = max(topic.earliest - run.first_seq, 0)
         hi = min(upto - run.first_seq, run.count)
         try:
-            # Counted and never listed: of a million records every second one may be deleted.
+            # Counted and not listed: every second of a million records may be deleted.
             flags = self._reader.flags(topic.id, run)
             count = count_live(flags, lo, hi)
             if not count:
@@ -225,7 +228,7 @@ class Retention:
             return (run.live, run.live_bytes, run.last_seq) if whole else (0, 0, 0)
 
     def _upto_for_count(self, topic: Topic, excess: int) -> int:
-        """The seq below which exactly `excess` live records lie."""
+        """Returns the seq below which there are exactly `excess` live records."""
         for run in topic.runs_from(topic.earliest):
             if run.live <= excess:
                 excess -= run.live
@@ -237,7 +240,7 @@ class Retention:
         return topic.head + 1
 
     def _upto_for_bytes(self, topic: Topic, excess: int) -> int:
-        """The seq below which the fewest live records with at least `excess` payload bytes lie."""
+        """Returns the lowest seq below which live records have at least `excess` payload bytes."""
         for run in topic.runs_from(topic.earliest):
             if run.live_bytes <= excess:
                 excess -= run.live_bytes
@@ -251,14 +254,15 @@ class Retention:
         return topic.head + 1
 
     def _flags(self, topic: Topic, run: Run) -> bytes | bytearray | None:
-        """A run's delete flags; in an unreadable run no record counts as deleted."""
+        """Returns a run's delete flags; in an unreadable run no record counts as deleted."""
         try:
             return self._reader.flags(topic.id, run)
         except UNREADABLE:
             return None
 
     def _sizes(self, topic: Topic, run: Run) -> Iterator[tuple[int, int]]:
-        """Each live record's index and size, looked up some at a time: mostly the first few are all that is wanted."""
+        """Yields each live record's index and size, read in small portions, because usually the first few are
+        enough."""
         flags, hi = self._flags(topic, run), run.count
         for begin in range(max(topic.earliest - run.first_seq, 0), hi, _CHUNK_RECORDS):
             end = min(begin + _CHUNK_RECORDS, hi)

@@ -1,16 +1,16 @@
 """Notification scheduler: changed topics wait here, by priority, until their watchers are notified.
 
 Waiting topics are in five bands of effective priority (see below). A round gives every band a number of turns, more to
-higher bands, and within a band the longest waiting topic is next. So important topics are served first, and yet a topic
-with k others before it is served after at most k rounds plus its first, regardless of later arrivals; a change of its
-band may cost one more. In addition, waiting lifts a topic into higher bands.
+higher bands, and within a band the longest waiting topic is next. So important topics are served first, but a topic
+behind k others is served after at most k + 1 rounds, regardless of later arrivals; a change of its band may cost one
+more. In addition, waiting lifts a topic into higher bands.
 
 A tick of the loop does a bounded amount of this work and then lets the loop serve its sockets.
 
-Under pressure (`engine.backpressure`) two things change. Rounds keep a distance, so that several changes of a topic
-become one delivery; the highest band is exempt. And the lowest band, priorities below zero, is put off: until the
-pressure is gone, or until age has lifted its topics out of it, which takes ten seconds at most. Nothing is ever
-dropped: a topic that waits longer has more to report, once.
+Under pressure (`engine.backpressure`) two things change. Rounds have a minimum interval, so that several changes of a
+topic become one delivery; the highest band is exempt. And the lowest band, priorities below zero, is deferred until the
+pressure is gone or age has lifted its topics out of it, which takes ten seconds at most. Nothing is ever dropped: a
+topic that waits longer has more to report, once.
 """
 
 import heapq
@@ -24,24 +24,24 @@ from topics.engine.topic import Topic
 from topics.model.limits import MAX_PRIORITY, MIN_PRIORITY
 from topics.system.events import Event
 
-# Which topic is served first when not all can be: a number computed on demand and never stored.
+# Effective priority: the order in which topics are served, computed on demand and never stored.
 #
 #     effective = manual, or else recency     + age
 #     manual    = priority, clamped to -1000 .. 1000
 #     recency   = 500 * 2 ** -(ms since the topic was last consumed / 30,000), and 0 from five minutes on
 #     age       = 100 for every second that something has waited to be served, 1000 at most
 #
-# A priority set by hand replaces recency, so an operator's word is not blurred by who happened to read last. Age is
-# added in every case: after ten seconds even the lowest topic has climbed by the whole positive half of the range.
+# A manual priority replaces recency, so recent reads do not affect it. Age is always added: in ten seconds even the
+# lowest topic gains the whole positive half of the range.
 #
 # The three terms weigh the same. Everything is integer arithmetic, with 2 ** -x from a table: this runs for every
 # waiting topic on every aging tick.
 
 AUTO_MAX: Final = 500
-"""A topic that was just read counts as much as one set to 500 by hand, which leaves room above for operators."""
+"""A topic that was just read has the priority of a manual 500, which leaves higher values for operators."""
 HALF_LIFE_MS: Final = 30_000
 AUTO_FLOOR_MS: Final = 300_000
-"""Ten half-lives, after which the exact value rounds to 0 anyway and the arithmetic is skipped."""
+"""Ten half-lives, after which the value rounds to 0."""
 AGE_PER_SECOND: Final = 100
 AGE_CAP_MS: Final = 10_000
 
@@ -50,7 +50,7 @@ _FRACTION_BITS: Final = 16
 
 
 def _decay_table() -> tuple[tuple[int, int], ...]:
-    """For each 64th of a half-life: 2 ** -x in fixed point, and by how much it falls until the next step."""
+    """For each 64th of a half-life: 2 ** -x in fixed point, and its decrease until the next step."""
     values = [round(2 ** (_FRACTION_BITS - step / _STEPS)) for step in range(_STEPS + 1)]
     return tuple((value, value - following) for value, following in pairwise(values))
 
@@ -65,7 +65,7 @@ def effective_priority(
     enqueued_ms: int | None,
     now_ms: int,
 ) -> int:
-    """The priority at `now_ms`; None means that a topic was never read, or that no change waits."""
+    """Returns the priority at `now_ms`; None means that a topic was never read, or that no change waits."""
     if config_priority is not None:
         base = min(max(config_priority, MIN_PRIORITY), MAX_PRIORITY)
     elif auto_priority and last_consumed_ms is not None:
@@ -95,21 +95,21 @@ def _age_boost(waited_ms: int) -> int:
 _log = logging.getLogger(__name__)
 
 BAND_FLOORS: Final = (750, 500, 250, 0)
-"""The lowest priority of each band but the last, which has everything below zero."""
+"""The lowest priority of each band except the last, which has all priorities below zero."""
 BAND_TURNS: Final = (16, 8, 4, 2, 1)
-"""Turns of each band in a round."""
+"""The number of turns of each band in a round."""
 TOP: Final = 0
 LOWEST: Final = len(BAND_FLOORS)
 
 DELIVERIES_A_TICK: Final = 1024
 """The maximum number of watchers notified in one tick. A topic is never split: the last one may exceed it."""
 TICK_S: Final = 0.005
-"""How long a tick may take before it ends early: one watcher may stand for many."""
+"""The duration after which a tick ends early: one watcher may stand for many."""
 AGE_TICK_MS: Final = 50
 AGED_A_TICK: Final = 1000
-"""How many of those that wait longest are looked at in an ageing tick, so that ageing itself stays cheap."""
+"""The number of longest waiting topics examined in an ageing tick, which bounds its cost."""
 DEMOTION: Final = 1000
-"""By how much background work, such as a router's, counts less than the topic it works for while pressure is high."""
+"""The reduction of priority of background work, such as a router's, while pressure is high."""
 
 _CONFIG = attrgetter("config")
 _LAST_CONSUMED = attrgetter("last_consumed_ts")
@@ -122,7 +122,7 @@ class Timer(Protocol):
 
 
 class NoTimer:
-    """The timer of an engine without a loop: it never comes."""
+    """The timer of an engine without a loop; it never fires."""
 
     def cancel(self) -> None: ...
 
@@ -158,15 +158,15 @@ class Scheduler:
         self._defer = defer
         self.later: Callable[[float, Run], Timer] = lambda seconds, function: NoTimer()
         self.topic_put_off: Event[Topic] = Event()
-        """Pressure puts a topic off; once for each time that it waits."""
+        """Emitted when pressure defers a topic, once for each wait."""
         self.tick_ended: Event[[]] = Event()
-        """A tick has told everyone it had time for: what they are to do about it is done together."""
+        """Emitted after the notifications of a tick; their effects are batched."""
         self._waiting: dict[Topic, _Place | None] = {}
-        """Everything that waits, longest first; None for those that came during this tick and have no place yet."""
+        """All waiting topics, longest first; None for arrivals of this tick, which have no place yet."""
         self._fresh: list[Topic] = []
         self._work_since: dict[Hashable, int] = {}
         self._bands: list[list[tuple[int, Topic]]] = [[] for _ in BAND_TURNS]
-        """Heaps by ticket. An entry counts while the topic's place still has that ticket and that band."""
+        """Heaps by ticket. An entry is valid while the topic's place has this ticket and this band."""
         self._sizes = [0] * len(BAND_TURNS)
         self._turns = list(BAND_TURNS)
         self._tickets = 0
@@ -175,13 +175,13 @@ class Scheduler:
         self._aged_ms = 0
         self._window_s = 0.0
         self._gate_s = 0.0
-        """Until then only the highest band is served."""
+        """Until this time only the highest band is served."""
         self.deferring = False
-        """Whether the lowest band is put off."""
+        """Whether the lowest band is deferred."""
         self.waited_ms = 0
         """The waiting time of the topic being served, for its watchers."""
         self.backlog = 0
-        """Topics that could have been served in the last tick and were not, for lack of time."""
+        """The number of topics that the last tick had no time for."""
         self.told_total = 0
         self.coalesced_total = 0
         self.deferred_total = 0
@@ -189,7 +189,7 @@ class Scheduler:
     # Public methods
 
     def add(self, topic: Topic) -> None:
-        """Puts a topic in line, once however often it changes until its turn comes."""
+        """Queues a topic, once however often it changes until its turn."""
         if topic in self._waiting:
             self.coalesced_total += 1
             return
@@ -199,26 +199,29 @@ class Scheduler:
             self._arm()
 
     def priority(self, topic: Topic) -> int:
-        """The topic's effective priority at this moment, with what it gained by waiting here."""
+        """Returns the topic's current effective priority, including age."""
         place = self._waiting.get(topic)
         return self._priority(topic, None if place is None else place.since_ms, self._now_ms())
 
     def may_run(self, topic: Topic, since_ms: int | None = None) -> bool:
-        """Whether background work for a topic, such as forwarding its records, should be done now.
+        """Returns whether background work for a topic, such as forwarding its records, may be done now.
 
-        False only while pressure is so high that low value has to wait; ask again a little later. `since_ms` is when
-        the work first could have been done (`EngineCore.now`): having waited counts here as well, so that the answer
-        becomes True within twenty seconds even if the pressure never goes.
+        False only while high pressure defers low priorities; callers retry a little later. `since_ms` is the time at
+        which the work became possible (`EngineCore.now`): waiting adds age, so the answer becomes True within twenty
+        seconds even if the pressure lasts.
         """
         if not self.deferring:
             return True
         now = self._now_ms()
-        # Not through `effective_priority` alone, whose age stops at the amount that work is demoted by.
+        # Not by `effective_priority` alone, whose maximum age equals the reduction for background work.
         waited = 0 if since_ms is None else max(now - since_ms, 0) // 10
         return self._priority(topic, None, now) + waited >= DEMOTION
 
     def puts_off(self, work: Hashable, topic: Topic) -> bool:
-        """Whether background work has to wait. It asks again and again until it may; since when is remembered here."""
+        """Returns whether background work has to wait.
+
+        Callers retry until it may run; the start of the wait is stored here.
+        """
         if not self.deferring:
             return False
         since_ms = self._work_since.setdefault(work, self._now_ms())
@@ -233,11 +236,11 @@ class Scheduler:
 
     @property
     def put_off(self) -> int:
-        """Topics that pressure keeps waiting."""
+        """The number of topics deferred by pressure."""
         return self._sizes[LOWEST] if self.deferring else 0
 
     def set_policy(self, window_s: float, deferring: bool) -> None:
-        """How far apart rounds should be, and whether the lowest band is put off."""
+        """Sets the minimum interval of rounds, and whether the lowest band is deferred."""
         eased = window_s < self._window_s or (self.deferring and not deferring)
         self._window_s = window_s
         self._gate_s = min(self._gate_s, self._seconds() + window_s)
@@ -247,21 +250,23 @@ class Scheduler:
         if eased and self._waiting:
             self._arm()
 
-    # The work
+    # Notification
 
     def run(self) -> None:
-        """Serves as many as fit into one tick."""
+        """Notifies as many topics as fit into one tick."""
         self._armed = False
         if len(self._fresh) == len(self._waiting) and not self._window_s and not self.deferring:
-            # The usual case: no pressure, and no topic is left of an earlier tick.
+            # The usual case: no pressure, and no topics left from an earlier tick.
             self._serve_fresh()
         else:
             self._serve_bands()
         self.tick_ended.emit()
 
     def _serve_fresh(self) -> None:
-        """Serves those that came during this tick, in rounds as ever. Mostly there is time for all of them, and then
-        nobody needs a place; any other caller gets one."""
+        """Serves the arrivals of this tick, in rounds.
+
+        Usually there is time for all of them, so none needs a place in the queue; the others get one.
+        """
         fresh, self._fresh = self._fresh, []
         if len(fresh) > 1:
             fresh = self._in_rounds(fresh)
@@ -278,11 +283,13 @@ class Scheduler:
             reported += self._serve(topic, 0)
 
     def _in_rounds(self, fresh: list[Topic]) -> list[Topic]:
-        """The same in the order in which rounds serve them. Of topics that a thousand routers copy into, most have the
-        same config and were read at the same moment, so few are looked at."""
+        """Sorts topics into the order in which rounds serve them.
+
+        Topics that a thousand routers copy into mostly share a config and a read time, so few priorities are computed.
+        """
         now_ms = self._now_ms()
         if len(set(map(id, map(_CONFIG, fresh)))) == 1:
-            # Of one config, those between who was read first and who was read last stand between those two.
+            # Within one config, priorities lie between those of the topics read first and last.
             ends = (min(fresh, key=_LAST_CONSUMED), max(fresh, key=_LAST_CONSUMED))
             first, last = [band_of(self._priority(topic, None, now_ms)) for topic in ends]
             if first == last:
@@ -320,7 +327,7 @@ class Scheduler:
             reported += self._serve(topic, now_ms - place.since_ms)
         self.backlog = self._servable(gated)
         if below_top and self._window_s and not self.backlog:
-            # Only once everyone was served: a backlog gathers changes by itself, and a distance would let it grow.
+            # Only after all were served: a backlog coalesces changes by itself, and an interval would let it grow.
             self._gate_s = self._seconds() + self._window_s
         self._go_on(gated)
 
@@ -335,20 +342,20 @@ class Scheduler:
             try:
                 waiter()
             except Exception:
-                # One watcher's mistake must not keep the news from the others.
+                # A failing watcher must not block the notifications of others.
                 _log.exception("watcher failed")
         self.told_total += len(waiters)
         return len(waiters)
 
     def _next(self, gated: bool) -> Topic | None:
-        """The next topic to serve: from the highest band with turns left, the one that has waited longest."""
+        """Returns the next topic to serve: the longest waiting topic of the highest band with turns left."""
         bands = self._open_bands(gated)
         for _ in range(2):
             for band in bands:
                 if self._sizes[band] and self._turns[band]:
                     self._turns[band] -= 1
                     return self._pop(band)
-            # The round is over.
+            # The round has ended.
             self._turns = list(BAND_TURNS)
         return None
 
@@ -369,7 +376,7 @@ class Scheduler:
         return sum([self._sizes[band] for band in self._open_bands(gated)])
 
     def _go_on(self, gated: bool) -> None:
-        """Comes back for the rest: in the next tick, or when the gate opens or age may have lifted someone."""
+        """Schedules the rest: in the next tick, or when the interval ends or ageing may have lifted a topic."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

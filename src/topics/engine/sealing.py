@@ -1,8 +1,8 @@
 """Sealing: tails become segments, in the background.
 
-A tail that is large or old enough is cut: its blocks move into a `Segment`, at once and in memory, and a job writes
-the files. Until they are written, reads go to the blocks; afterwards to the files, and the memory is free. When the
-files cannot be written the blocks stay, nothing is lost, and the attempt is repeated later.
+A tail that is large or old enough is cut: its blocks move into a `Segment` in memory, and a job writes the files. Until
+they are written, reads use the blocks; afterwards they use the files, and the memory is freed. If the files cannot be
+written the blocks stay, nothing is lost, and the attempt is repeated later.
 """
 
 import logging
@@ -23,8 +23,10 @@ from topics.system.events import Event
 from topics.wire.record_slicing import View
 
 _BACKLOG_BYTES = 32 * 1024 * 1024
-"""Past this much payload that waits behind what is being written, the log's writers are held back until the files have
-caught up. Segments being written do not count: a segment may be larger than this, and everyone would wait for it."""
+"""The payload waiting to be sealed above which the log's writers are paused until sealing has caught up.
+
+Segments being written do not count: a single segment may be larger than this.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -35,12 +37,12 @@ class Unlisted(NamedTuple):
     segments: int
     bytes: int
     oldest_ts: int | None
-    """When the oldest of their records was committed; None when there are none."""
+    """The commit time of their oldest record; None if there are none."""
     records: int = 0
 
 
 ContentSize = Callable[[View, int, int], int]
-"""The bytes of the records of a view, from an index up to another, as readers get them."""
+"""Returns the bytes of a range of a view's records in the form that readers get."""
 
 
 def _as_stored(topic: Topic) -> ContentSize | None:
@@ -53,22 +55,22 @@ class Sealer:
         self._core = core
         self._runner = runner
         self._waiting: deque[tuple[Topic, Segment, bytes]] = deque()
-        """Segments to be written, each with its flags as they were when it was cut.
+        """Segments to be written, each with its flags at the time of the cut.
 
-        Later marks go into the file at a checkpoint, behind the sync of the frames that made them: a file's flags
-        must never know of a delete that a crash can still take out of the log.
+        Later deletes are written into the file at a checkpoint, after the sync of their frames: a file's flags must
+        never have a delete that a crash can still remove from the log.
         """
         self._running = False
         self._idle: list[Callable[[object], None]] = []
         self._watching: list[Callable[[], None]] = []
         self._unlisted: list[tuple[Topic, Segment]] = []
-        """Segments cut since the catalog was last published: the pipeline does not know them yet."""
+        """Segments cut since the catalog was last published, which the pipeline does not have yet."""
         self.content_size: Callable[[Topic], ContentSize | None] = _as_stored
-        """The function that measures the records of a topic, if readers get others than are stored."""
+        """The function that measures the records of a topic, if readers do not get the stored form."""
         self.backlog_bytes = 0
         self.failures = 0
         self.backlog_changed: Event[bool] = Event()
-        """True holds the log's writers back, False lets them go on."""
+        """Pauses (True) or resumes (False) the log's writers."""
         core.applier.cut_due.subscribe(self.cut)
         core.applier.appended.subscribe(self.after_append)
 
@@ -85,7 +87,7 @@ class Sealer:
             self.cut(topic)
 
     def cut(self, topic: Topic) -> None:
-        """Turns the tail into segments: one, unless its seqs or its text coordinate have a break."""
+        """Turns the tail into segments: one, unless its seqs or its text coordinate have a gap."""
         made = [Segment.of_blocks(blocks) for blocks in _unbroken_groups(topic)]
         segments = [segment for segment in made if segment.live]
         topic.segments += segments
@@ -108,24 +110,24 @@ class Sealer:
         return self.backlog_bytes - (_memory(self._waiting[0][1]) if self._waiting else 0)
 
     def resume(self) -> None:
-        """Starts writing, or starts again after a failure."""
+        """Starts writing, or restarts after a failure."""
         if self._waiting and not self._running:
             self._running = True
             self._runner.start(self._seal_all())
 
     def listed(self) -> None:
-        """The catalog was published: it names every segment that its checkpoint synced."""
+        """Handles a published catalog: it names every segment that its checkpoint synced."""
         self._unlisted = [pair for pair in self._unlisted if not pair[1].synced and self._is_needed(*pair)]
 
     def unlisted(self) -> Unlisted:
-        """Segments that are sealed, or about to be, and not in the catalog."""
+        """Counts segments that are sealed, or about to be, and not in the catalog."""
         segments = [segment for _, segment in self._unlisted]
         size = sum([segment.text_bytes for segment in segments])
         oldest = min([segment.first_ts for segment in segments], default=None)
         return Unlisted(len(segments), size, oldest, sum([segment.count for segment in segments]))
 
     def when_idle(self, then: Callable[[object], None]) -> None:
-        """Calls back when everything cut so far is written, or with the error that stopped it."""
+        """Calls back when all segments cut so far are written, or with the error that prevented it."""
         if not self._waiting and not self._running:
             then(None)
         else:
@@ -133,14 +135,14 @@ class Sealer:
             self.resume()
 
     def is_behind(self, topic: Topic | None, nbytes: int) -> bool:
-        """Whether so many bytes should come to a topic later: they would have its tail cut while an earlier segment is
-        still being written, and in the end the writers of all topics would be held back for them."""
+        """Returns whether an append of this size should be delayed: it would cut the topic's tail while an earlier
+        segment is still being written, and finally the writers of all topics would be paused."""
         if not self._running or topic is None or not topic.config.durability.logged:
             return False
         return topic.tail_bytes + nbytes >= self._core.options.segment_max_bytes
 
     def when_written(self, then: Callable[[], None]) -> None:
-        """Calls back when the segment that is being written is, or could not be."""
+        """Calls back when the current segment is written, or could not be."""
         self._watching.append(then)
 
     def _notify_written(self) -> None:
@@ -149,7 +151,7 @@ class Sealer:
             then()
 
     def check_room(self) -> None:
-        """Refuses writes when sealing fails for so long that memory would fill up."""
+        """Refuses writes if sealing fails for so long that memory would fill up."""
         if self.failures and self.backlog_bytes > 4 * _BACKLOG_BYTES:
             raise ThrottledError.under_pressure(retry_after_ms=1000)
 
@@ -166,9 +168,9 @@ class Sealer:
                     break
                 self._written(topic, segment)
                 segment.blocks = None
-                # It holds nothing new, but a caller that looks at how a stream is kept is to see it.
+                # It adds no records, but watchers of a stream's storage state are notified of it.
                 self._core.wake(topic)
-            # A segment nobody wants any more keeps its blocks: a read planned before may still come for them.
+            # A segment without live records keeps its blocks, because a planned read may still use them.
             self._waiting.popleft()
             self.backlog_bytes -= _memory(segment)
             if self._behind_bytes <= _BACKLOG_BYTES // 2:
@@ -199,14 +201,14 @@ class Sealer:
 
     def _written(self, topic: Topic, segment: Segment) -> None:
         if not self._is_needed(topic, segment):
-            # It lost its last live record, or its topic was deleted, while it was being written.
+            # Its last live record or its topic was deleted while it was being written.
             self._core.trash.append(SegmentKey(topic.id, segment.first_seq))
         elif not segment.flag_changes:
             segment.flags = None
 
 
 def _unbroken_groups(topic: Topic) -> list[list[Block]]:
-    """The tail's blocks, those together that can be one segment."""
+    """Groups the tail's blocks into segments."""
     if _is_unbroken(topic):
         return [topic.tail]
     groups: list[list[Block]] = []
@@ -220,10 +222,10 @@ def _unbroken_groups(topic: Topic) -> list[list[Block]]:
 
 
 def _is_unbroken(topic: Topic) -> bool:
-    """Whether the tail's blocks follow each other without a break, told by its two ends and its sums.
+    """Returns whether the tail's blocks are contiguous, judged by its ends and its sums.
 
-    Seqs only leave some out and never go back, so there is a hole exactly when the ends are further apart than the
-    counts add up to; and the text coordinate only ever goes on or starts again at zero.
+    Seqs only increase, so there is a gap exactly if the ends are further apart than the sum of the counts. The text
+    coordinate only increases or restarts at zero.
     """
     tail = topic.tail
     if not tail:
@@ -240,7 +242,7 @@ def _memory(segment: Segment) -> int:
 
 
 def _draft(topic: Topic, segment: Segment, flags: bytes) -> SegmentDraft:
-    """Puts a segment's parts together; runs off the loop, over blocks that never change."""
+    """Assembles a segment from immutable blocks; runs off the loop."""
     blocks = segment.blocks
     assert blocks is not None
     tags: dict[bytes, list[int]] = {}

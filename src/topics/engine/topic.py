@@ -1,13 +1,13 @@
-"""A topic's state: plain values that only `engine.apply` and its neighbours change, on the event loop's thread.
+"""A topic's state: plain values that only `engine.apply` and related modules change, on the event loop's thread.
 
-Kept small on purpose: a hundred thousand idle topics must fit, so state that an idle topic does not need is None or
-shared.
+The object is small, because a hundred thousand idle topics must fit in memory: state that an idle topic does not need
+is None or shared.
 
 Runs of records: a block in memory or a segment on disk, with one interface for readers.
 
-A run covers consecutive seqs without holes. `live` and `live_bytes` count the records that are neither deleted nor
-below the topic's first live seq; `flags` marks deleted records with `DELETED`, and is None while no record of the run
-was deleted.
+A run covers consecutive seqs without gaps. `live` and `live_bytes` count the records that are neither deleted nor below
+the topic's first live seq; `flags` marks deleted records with `DELETED`, and is None while no record of the run was
+deleted.
 """
 
 import functools
@@ -32,7 +32,7 @@ _WINDOW_BYTES = 1024 * 1024
 _DELETED = bytes((DELETED,))
 _FLAGS = attrgetter("flags")
 _IS_LIVE = bytes([byte != DELETED for byte in range(256)])
-"""Translates flags, so that those of live records are true."""
+"""Translates flags so that live records are true."""
 _LIVE = attrgetter("live")
 _LIVE_BYTES = attrgetter("live_bytes")
 _PAYLOAD_BYTES = attrgetter("payload_bytes")
@@ -41,7 +41,7 @@ _IS_NONE = partial(is_, None)
 
 
 class Block:
-    """One appended batch, whole, in memory."""
+    """One appended batch in memory."""
 
     __slots__ = (
         "base", "count", "first_seq", "flags", "key", "live", "live_bytes", "payload_bytes", "rows", "text", "traits",
@@ -101,7 +101,7 @@ class Block:
 
 
 class Segment:
-    """A sealed span of the log. Until its files are written its blocks stay here; then only the catalog entry."""
+    """A sealed range of a topic. Its blocks stay in memory until its files are written; then only its metadata does."""
 
     __slots__ = (
         "blocks", "cold", "content_bytes", "count", "first_seq", "first_ts", "first_written", "flag_changes", "flags",
@@ -125,14 +125,14 @@ class Segment:
         """The number of records that the flags mark as deleted."""
         self.cold = state.cold
         self.content_bytes = state.content_bytes
-        """See `SegmentState`; whatever of it is deleted."""
+        """See `SegmentState`; includes deleted records."""
         self.blocks: list[Block] | None = None
         self.flags: bytearray | None = bytearray(state.flags) if state.flags else None
         """Kept in memory only while the flags differ from the file."""
         self.flag_changes = 1 if state.flags else 0
         """The number of changes of the flags that are not in the file."""
         self.synced = True
-        """Whether both files are known to survive a crash."""
+        """Whether both files are known to be synced."""
         self.named = False
         """Whether a checkpoint in progress names it: its files must then be written, even if it is deleted."""
 
@@ -202,10 +202,11 @@ class RunReader:
     def views(
         self, topic_id: int, run: Run, lo: int, hi: int, check: bool = True, window_bytes: int = _WINDOW_BYTES
     ) -> Iterator[tuple[View, int, int, int]]:
-        """The views that cover records lo up to hi, each with its own lo and hi and the run index of its record 0.
+        """Yields the views that cover records lo to before hi, each with its own lo and hi and the run index of its
+        record 0.
 
         A sealed segment is read from its file when its view is requested, `window_bytes` of text at a time or one
-        record. Without `check` only the rows may be used: nothing of the text is read.
+        record. Without `check` only the rows may be used: no text is read.
         """
         # Read once: while another thread reads, the sealer may remove the blocks at any moment.
         blocks = None if isinstance(run, Block) else run.blocks
@@ -235,14 +236,14 @@ class RunReader:
                     yield block.view, max(lo - offset, 0), min(hi - offset, block.count), offset
 
     def open(self, topic_id: int, segment: Segment) -> OpenSegment:
-        """The files of a segment whose blocks are gone, proven to be those that the topic's state names."""
+        """Opens the files of a segment without blocks, and verifies that they match the topic's state."""
         opened = self.store.open(SegmentKey(topic_id, segment.first_seq, segment.cold))
         if opened.count != segment.count or opened.text_bytes != segment.text_bytes:
             raise SegmentDamaged(opened.path, "it is another segment than the topic's state names", 0, -1)
         return opened
 
     def payload_bytes(self, topic_id: int, run: Run, ranges: Iterable[Range]) -> int:
-        """The bytes of the records in some ranges, as caps count them."""
+        """Returns the bytes of the records in some ranges, as counted for caps."""
         total = 0
         for lo, hi in ranges:
             if hi - lo == run.count:
@@ -297,7 +298,7 @@ def block_head(block: Block) -> bytes:
 
 
 def live_ranges(flags: bytes | bytearray | None, lo: int, hi: int) -> list[Range]:
-    """The spans between `lo` and `hi` that no flag marks as deleted. Only the exact sentinel means deleted."""
+    """Yields the ranges between `lo` and `hi` that no flag marks as deleted. Only the exact sentinel means deleted."""
     if flags is None:
         return [(lo, hi)] if lo < hi else []
     ranges = []
@@ -341,7 +342,7 @@ def nth_live(flags: bytes | bytearray | None, lo: int, hi: int, number: int) -> 
 
 
 def first_live(flags: bytes | bytearray | None, lo: int, hi: int) -> int:
-    """The first index between `lo` and `hi` that no flag marks as deleted; `hi` when there is none."""
+    """The first index between `lo` and `hi` that no flag marks as deleted; `hi` if there is none."""
     if flags is None or lo >= hi or flags[lo] != DELETED:
         return min(lo, hi)
     behind = flags[lo:hi]
@@ -355,8 +356,8 @@ def has_nodes(run: Run) -> bool:
 # Write rules: the effect of a topic's config, guard and lifecycle on writers.
 #
 # Every writer reads them from one object of the topic, which is replaced when one of these changes (`Topic.rules`). So
-# "is this topic plain?" has one answer, on the fast path as on the general one. Topics with equal rules share the
-# object: most of a hundred thousand do.
+# the fast path and the general path use the same rules. Topics with equal rules share the object, which most of a
+# hundred thousand topics do.
 
 
 class Rules:
@@ -468,21 +469,21 @@ class Guard(Protocol):
         ...
 
     def removed(self, topic: "Topic") -> None:
-        """The topic is gone."""
+        """Called after the topic was deleted."""
         ...
 
     def release(self, source: "Topic") -> None:
-        """A fork that read this topic's records is gone."""
+        """Called after a fork that read this topic's records was deleted."""
         ...
 
 
 class Inheritance:
     """Inherited records of a fork, read from the topic that holds them: a link of the chain of forks.
 
-    The work of a read must not grow with the number of forks between a stream and the one that holds the records, and
-    must not recurse. `_parent` leaves out ancestors that hold nothing of what this topic inherits, so that `upto`
-    shrinks at every step, and `_jump` leads far up the chain: both together find the holder of a seq in steps that
-    grow with the logarithm of the length (jump pointers of a skew-binary list), with two fields for each fork.
+    The work of a read must not grow with the number of forks between a stream and the stream that holds the records,
+    and must not recurse. `_parent` skips ancestors without inherited records, so that `upto` shrinks at every step, and
+    `_jump` skips far up the chain: together they find the holder of a seq in a logarithmic number of steps (jump
+    pointers of a skew-binary list), with two fields for each fork.
     """
 
     __slots__ = ("_depth", "_first", "_generation", "_hidden", "_jump", "_parent", "below", "topic", "upto")
@@ -492,7 +493,7 @@ class Inheritance:
 
     def __init__(self, topic: "Topic | None", upto: int, below: int) -> None:
         self.topic = topic
-        """The source; None only while recovery has not read everything."""
+        """The source; None only until recovery has read the whole log."""
         self.upto = upto
         """The last inherited seq; the topic's own records begin after it."""
         self.below = below
@@ -543,7 +544,7 @@ class Inheritance:
         return self._hidden
 
     def delete_below(self, seq: int) -> None:
-        """Hide inherited records, in this topic and in its forks."""
+        """Hides inherited records in this topic and in its forks."""
         if seq > self.below:
             self.below = seq
             Inheritance.deletes += 1
@@ -562,7 +563,7 @@ class Inheritance:
         return None
 
     def _link_all(self) -> None:
-        """Link this topic and the unlinked ancestors before it, the oldest first."""
+        """Links this topic and its unlinked ancestors, the oldest first."""
         path, at = list[Inheritance](), self
         while at._parent is None:
             path.append(at)
@@ -616,16 +617,16 @@ class Topic:
         self.created_ts, self.shard = created_ts, 0
         self._created, self._closing = created, False
         self.capture_due = False
-        """A checkpoint must capture this topic's state before the next change."""
+        """Whether a checkpoint must capture this topic's state before the next change."""
         self.paged_out_by: Pager | None = None
-        """Set while the topic is paged out and something still holds this object (`engine.topic_paging`)."""
+        """Set while the topic is paged out and this object is still referenced (`engine.topic_paging`)."""
 
         self.head = 0
         """The highest published seq."""
         self.earliest = SEQ_BASE
-        """The first live seq; head + 1 when there is none. Everything below it is gone."""
+        """The first live seq; head + 1 if there is none. All lower seqs are removed."""
         self.evict_floor = SEQ_BASE
-        """Every seq below it was evicted by a cap or by time: the only trigger of tombstones for such loss."""
+        """Every seq below it was evicted by a cap or by time. Only this floor triggers tombstones for evictions."""
         self.cap_floor = self.ttl_floor = SEQ_BASE
         self.live_count = self.live_bytes = self.last_ts = 0
 
@@ -633,7 +634,7 @@ class Topic:
         """The highest assigned seq; equals `head` if no append is in flight."""
         self.staged_ts = self.staged_count = self.staged_bytes = self.next_base = 0
         self.sync_inflight = 0
-        """Operations of this topic that wait for a sync. Later operations must not overtake them."""
+        """The number of operations of this topic that wait for a sync. Later operations must not overtake them."""
         self.ceiling = 0
         """The ceiling: no seq above it is assigned before the ceiling is on disk (class disk)."""
         self.ceiling_staged = self.reserve = self.reserved_at = 0
@@ -646,7 +647,7 @@ class Topic:
         """The topic holds records that replay would not restore, so replay would evict less: meanwhile each eviction by
         a cap is a separate, logged decision."""
         self.evicting = False
-        """Whether such a decision is on its way."""
+        """Whether such a decision is in flight."""
         self.lost: list[LostRange] | None = None
         self.keys: KeyMemory | None = None
         self.kept_bytes = 0

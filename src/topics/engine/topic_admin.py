@@ -1,6 +1,7 @@
 """Topic administration: create, configure and delete topics.
 
-Changes of topics are always synced before they count, whatever the topic's class: an error means nothing was applied.
+Changes of topics are always synced before they take effect, whatever the topic's class: an error means that nothing was
+applied.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from topics.model.topic_config import (
 
 
 class Put(LogOperation):
-    """A topic's creation, or a new config for it."""
+    """The creation of a topic, or a new config."""
 
     __slots__ = ("_config", "_core", "_done")
 
@@ -37,7 +38,7 @@ class Put(LogOperation):
 
     def apply(self, timing: CommitTiming) -> None:
         topic, created = self.topic, not self.topic.created
-        # Also of a class that it has no more: the next write relies on the change.
+        # Also if the new class would not need it: the next write relies on the change.
         waits = topic.config.durability is Durability.REMOTE
         if created:
             self._core.add_topic(topic)
@@ -60,7 +61,7 @@ class Put(LogOperation):
 
 
 class Drop(LogOperation):
-    """A topic's end."""
+    """The deletion of a topic."""
 
     __slots__ = ("_core", "_done")
 
@@ -85,7 +86,7 @@ class Drop(LogOperation):
         self._done(error)
 
     def _retry_others(self) -> None:
-        # Before the answer is given: a client that hears it goes on with its next requests, which came after these.
+        # Before the answer: a client sends its next requests after it, and these operations came earlier.
         waiting, self.topic.deletion_waiters = self.topic.deletion_waiters, None
         for retry in waiting or ():
             retry()
@@ -105,8 +106,8 @@ class Controller:
             return
         if topic.guard is not None and topic.guard.hides(topic):
             raise StreamGoneError(name)
-        # A stream got its class from the server, not from the caller that changes the rest of its config now: taking it
-        # away would weaken what the stream's own protocol promises.
+        # A stream got its class from the server, not from the caller that changes the rest of its config: a weaker
+        # class would break the guarantees of the stream protocol.
         config = resolve_config(patch, name, topic.staged_config, keeps_durability=topic.guard is not None)
         if config == topic.staged_config and topic.created and not topic.sync_inflight:
             done(PutResult(name, False, config))
@@ -135,7 +136,7 @@ class Controller:
             return
         core.expire(topic)
         if if_empty:
-            # Records that came earlier in this tick are in it, though they wait for its end.
+            # Records of this tick belong to the topic, although they are staged at its end.
             core.path.stage_coalesced(topic.shard)
         if if_empty and topic.live_count + topic.staged_count:
             raise TopicNotEmptyError(name, topic.live_count + topic.staged_count)
@@ -154,11 +155,11 @@ def drop_topic(core: EngineCore, topic: Topic, done: DropDone) -> None:
 def wait_for_drop(
     core: EngineCore, name: str, retry: Callable[[], None], done: Callable[[TopicsError], None] | Callable[..., None]
 ) -> bool:
-    """Puts an operation off while the topic of its name is being deleted."""
+    """Postpones an operation while the topic of its name is being deleted."""
     topic = core.directory.find(name)
     if topic is not None and topic.guard is not None:
         topic.guard.sweep(topic)
-        # Without a loop it is gone by now.
+        # Without a loop it is deleted by now.
         topic = core.directory.find(name)
     if topic is None or not topic.closing:
         return False
@@ -181,7 +182,7 @@ def wait_while_in_motion(
         topic.notify_on_delete(again)
     elif not topic.created:
         core.path.check(topic)
-        # Without a frame: it waits until everything before it is through.
+        # Without a frame: it waits for all earlier operations.
         core.path.log(Change(core.path, topic, (), lambda timing: again(), failed), Gate.SYNC)
     else:
         return False

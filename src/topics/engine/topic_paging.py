@@ -1,13 +1,14 @@
 """Topic paging: topics that are not used are dropped from memory and loaded from a snapshot when they are used again.
 
-A server may have a million topics and use a thousand. A topic that has not changed since a snapshot is in that snapshot
-whole, state and tail, so its object can go. Only the name, the id and the place in the snapshot stay. A lookup by name
-(`TopicDirectory.find`) or by id (`EngineCore.topic_at`) pages it in again, checked by the checksums of its frames. The
-place stays known while the topic is resident, so one that was only read is paged out again without writing anything.
+A server may have a million topics and use a thousand. A topic that has not changed since a snapshot is complete in it,
+state and tail, so its object can be dropped. Only the name, the id and the position in the snapshot stay in memory. A
+lookup by name (`TopicDirectory.find`) or by id (`EngineCore.topic_at`) pages it in again, checked by the checksums of
+its frames. The position is kept while the topic is resident, so a topic that was only read is paged out again without a
+write.
 
-A topic is paged out only if it is idle: it is clean, nothing is staged or waited for, time does nothing to it, no
-feature keeps it in its own structure (`TopicPager.entry`, `Feature.may_page_out`), and no router writes to it: a list
-of topics shows what the sources have by then, and a peek of the snapshot would not.
+A topic is paged out only if it is idle: it is clean, has no staged operations or waiters, no records that expire, no
+feature that keeps it in another structure (`TopicPager.entry`, `Feature.may_page_out`), and no router that writes to
+it: a list of topics includes pending copies, and a peek of the snapshot would not.
 
 Object identity: there is never more than one `Topic` for a topic. Some code keeps one across turns of the loop: feeds
 and long polls, deliveries in the scheduler, appends and deletes on their way, postponed appends of streams, reads on
@@ -19,8 +20,8 @@ each object that it paged out, an identity map, and
 - its next use makes it resident again: `EngineCore.before_change`, `EngineCore.exists` and `Topic.notify_on_change`
   call `TopicPager.restore`. Until then the object is what the snapshot has, so reading from it is right as well.
 
-A pin count was the alternative. It is a convention that all of these holders would have to keep, and a forgotten pin
-would be two objects for one topic, and a lost write. Here a holder costs only its memory.
+The rejected alternative is a pin count: all of these holders would have to maintain it, and a forgotten pin would
+create two objects for one topic, and lose a write. With weak references a holder costs only its memory.
 
 Code that holds a topic asks `EngineCore.exists(topic)` whether it was deleted; `topics.get(id) is topic` is False for a
 topic that is paged out.
@@ -53,9 +54,9 @@ from topics.log.snapshot_files import (
 from topics.model.errors import DamageError, Finding
 from topics.model.topic_config import Durability, TopicType, is_server_name
 
-# The places of topics in snapshots.
+# Positions of topics in snapshots.
 #
-# Built for a million topics: a place is one number, and recovery handles them by the thousand.
+# Built for a million topics: a position is one number, and recovery processes thousands at a time.
 
 SIZE_BITS, _OFFSET_BITS = 24, 44
 _SIZE_MASK, OFFSET_MASK = (1 << SIZE_BITS) - 1, (1 << _OFFSET_BITS) - 1
@@ -64,7 +65,8 @@ SIZE_MAX = _SIZE_MASK
 
 
 def place_of(number: int, offset: int, size: int) -> int:
-    """A snapshot, an offset in it and a size as one number: as tuples, a million would weigh three times as much."""
+    """A snapshot, an offset in it and a size as one number: tuples would take three times the memory for a million
+    topics."""
     return number << FILE_SHIFT | offset << SIZE_BITS | size
 
 
@@ -81,14 +83,14 @@ class ListedTopic(NamedTuple):
 
 
 class DirectoryRange:
-    """A directory that was left in its file."""
+    """A directory whose topics stay in its file."""
 
     __slots__ = ("at", "end", "number", "oldest")
 
     def __init__(self, number: int, at: int, end: int, oldest: int) -> None:
         self.number, self.at, self.end = number, at, end
         self.oldest = oldest
-        """When the oldest block of a tail in it was written; 0 if there is none."""
+        """The time at which the oldest tail block in it was written; 0 if there is none."""
 
 
 class SnapshotPlaces:
@@ -99,7 +101,7 @@ class SnapshotPlaces:
         self.spans: list[DirectoryRange] = []
 
     def add(self, number: int, at: int, end: int, directory: Directory, known: Collection[int]) -> Collection[int]:
-        """Adds a directory, except for topics with newer state; returns the ids that were added."""
+        """Adds a directory, except for topics with newer state. Returns the added ids."""
         ids = directory.ids
         base = number << FILE_SHIFT
         found = [base | o << SIZE_BITS | s for o, s in zip(directory.offsets, directory.sizes, strict=True)]
@@ -140,20 +142,20 @@ class SnapshotPlaces:
                 yield ListedTopic(topic_id, place, *rest)
 
     def keep(self, numbers: Collection[int]) -> None:
-        """Closes all other snapshots: no place points into them any more."""
+        """Closes all other snapshots, which no position refers to any more."""
         self.files = {number: file for number, file in self.files.items() if number in numbers}
         self.spans = [span for span in self.spans if span.number in numbers]
 
 
 # Peeks: the listed properties of paged out topics, read from their snapshots without building topics.
 #
-# With a million topics every lookup of a page misses the processor's caches, and most of the cost is waiting for them.
-# So a page is looked up as a whole: all ids, then all places, then the frames. Only a loop as short as that of `map`
-# lets the processor wait for several at once.
+# With a million topics every lookup of a page misses the processor's caches, which is most of the cost. So a page is
+# looked up as a whole: all ids, then all positions, then the frames. A loop as short as that of `map` lets the
+# processor overlap several misses.
 
 
 def read_peeks(places: SnapshotPlaces, ids: Sequence[int | None]) -> list[TopicPeek | None]:
-    """The topics of these ids; None where there is none, or where it is resident. Raises DamageError."""
+    """Returns the topics of these ids; None for each that does not exist or is resident. Raises DamageError."""
     found: list[TopicPeek | None] = []
     files = places.files
     for topic_id, place in zip(ids, list(map(places.by_id.get, ids)), strict=True):  # type: ignore[arg-type]
@@ -178,7 +180,7 @@ def unreadable(places: SnapshotPlaces, place: int, error: ValueError) -> DamageE
 _PLACES_A_STEP = 10_000
 _PAGE_OUTS_A_STEP = 1_000
 _ENTRY_BYTES_MAX = SIZE_MAX // 16
-"""A topic with a larger tail stays resident: its frames and the rest of its state must fit into a place."""
+"""A topic with a larger tail stays resident: the size of its frames must fit into the encoded position."""
 
 
 class PagerView(Protocol):
@@ -247,19 +249,19 @@ class TopicPager:
         self._read_at: dict[int, int] = {}
         """The last read time of paged-out topics; only for topics that were read."""
         self.forgotten: set[int] | None = None
-        """During a checkpoint: the topics whose places are forgotten when it has ended."""
+        """During a checkpoint: the topics whose positions are dropped when it has ended."""
         self.destinations: Collection[int] = ()
         """The ids of topics that routers write to, which stay resident; `routers` sets it."""
         self.by_class = dict.fromkeys(Durability, 0)
         self.records = self.bytes = 0
-        """Live records and bytes of all topics that are paged out."""
+        """The live records and bytes of all paged-out topics."""
 
     def __len__(self) -> int:
         return len(self.names)
 
     @property
     def needed(self) -> bool:
-        """Whether there are more topics than may be resident."""
+        """Returns whether there are more topics than may be resident."""
         return len(self._view.directory) > self._resident_max
 
     @property
@@ -275,7 +277,7 @@ class TopicPager:
     # Recovery
 
     def add_directory(self, directory: Directory, taken: Iterable[int]) -> None:
-        """Leaves topics of a snapshot's directory paged out: all of them, or those with the given ids."""
+        """Keeps topics of a snapshot's directory paged out: all of them, or those with the given ids."""
         ids = directory.ids
         rows: Iterable[tuple[int, str, int, int, int]] = zip(
             ids, directory.names, directory.classes, directory.live, directory.live_bytes, strict=True
@@ -324,24 +326,28 @@ class TopicPager:
         topic.last_read_ts = topic.last_consumed_ts = max(topic.last_read_ts, self._read_at.pop(topic_id, 0))
 
     def peek(self, name: str) -> Topic:
-        """The topic of that name for reading its properties: one that is paged out stays so, and the object has no
-        records."""
+        """Returns the topic of that name for reading its properties.
+
+        A paged-out topic stays paged out, and the object has no records.
+        """
         topic_id = self.names.get(name)
         return self._view.directory.load(name) if topic_id is None else self.peek_at(topic_id)
 
     def peek_at(self, topic_id: int) -> Topic:
-        """The same for the id of a topic that is paged out."""
+        """Like `peek`, by the id of a paged-out topic."""
         topic = self._loaded(topic_id, self.places.by_id[topic_id], whole=False)
         topic.last_read_ts = topic.last_consumed_ts = self._read_at.get(topic_id, 0)
         return topic
 
     def peek_many(self, names: Iterable[str]) -> list[TopicPeek | None]:
-        """The listed properties of topics that are paged out; None for each that is resident. They are all a list
-        needs: a topic that is paged out is a plain log without segments and without an end (`entry`)."""
+        """Returns the listed properties of paged-out topics; None for each resident one.
+
+        A list needs no others, because a paged-out topic is a plain log without segments and is not closed (`entry`).
+        """
         return read_peeks(self.places, list(map(self.names.get, names)))
 
     def note_read(self, topic: Topic, now: int) -> None:
-        """A topic that is paged out was read, by its properties."""
+        """Notes a read of a paged-out topic, from its properties."""
         self._read_at[topic.id] = now
 
     def _loaded(self, topic_id: int, place: int, whole: bool) -> Topic:
@@ -366,8 +372,10 @@ class TopicPager:
     # Paging out
 
     def entry(self, topic: Topic) -> TopicEntry | None:
-        """The directory entry of a topic that may be paged out as it is now; None if it may not. `peek_many` relies on
-        these conditions."""
+        """Returns the directory entry of a topic that may be paged out in its current state, otherwise None.
+
+        `peek_many` relies on these conditions.
+        """
         config = topic.config
         if (
             topic.segments
@@ -386,7 +394,7 @@ class TopicPager:
         return TopicEntry(topic.name, config.durability.value, topic.live_count, topic.live_bytes, written)
 
     def page_out(self, topic_id: int) -> bool:
-        """Drops a topic from memory if a snapshot has it whole and nothing uses it; whether it did."""
+        """Drops a topic from memory if a snapshot has it completely and nothing uses it. Returns whether it did."""
         view = self._view
         topic = view.topics.get(topic_id)
         if topic is None or topic_id not in self.places.by_id or topic in view.dirty[topic.shard]:
@@ -411,14 +419,14 @@ class TopicPager:
         return True
 
     def add_snapshot(self, file: SnapshotFile, written: SnapshotWriter, captured: list[int]) -> Iterator[int]:
-        """Records the places of a snapshot that was written, and pages out what it captured; in steps."""
+        """Records the positions in a new snapshot, and pages out the captured topics, in steps."""
         places, number = self.places, file.number
         places.files[number] = file
         for at, end, oldest in written.directories:
             places.note(number, at, end, oldest)
         news = iter(written.places.items())
         while some := list(islice(news, _PLACES_A_STEP)):
-            # A topic that is in neither was deleted while its frames were written.
+            # A topic in neither was deleted while its frames were written.
             places.by_id.update(
                 [(i, place_of(number, *place)) for i, place in some if i in places.by_id or i in self._view.topics]
             )
@@ -432,15 +440,18 @@ class TopicPager:
             yield first
 
     def forget(self, topic_id: int) -> None:
-        """Forgets the place of a resident topic that was deleted. A running checkpoint keeps it until its end: frames
-        behind the rotation of the log are about a topic that the snapshot must have."""
+        """Drops the position of a resident topic that was deleted.
+
+        A running checkpoint keeps it until its end: frames after the rotation of the log refer to a topic that the
+        snapshot must have.
+        """
         if self.forgotten is not None:
             self.forgotten.add(topic_id)
         else:
             self.places.by_id.pop(topic_id, None)
 
     def begin_checkpoint(self) -> None:
-        """Keeps every place as it is until `end_checkpoint`."""
+        """Freezes all positions until `end_checkpoint`."""
         self.forgotten = set()
 
     def end_checkpoint(self) -> None:
@@ -456,7 +467,7 @@ class TopicPager:
         )
 
     def overdue(self, oldest: int) -> Iterator[int]:
-        """The ids of paged out topics with a block in the tail that was written before a moment."""
+        """Returns the ids of paged-out topics with a tail block that was written before a time."""
         for span in self.places.spans:
             if 0 < span.oldest < oldest:
                 left = [one for one in self.places.listed(span) if self.is_paged_out(one.topic_id)]
@@ -469,16 +480,16 @@ class TopicPager:
         self.bytes += change * topic.live_bytes
 
 
-# Copying paged out topics from older snapshots into a new one; runs off the loop.
+# Copies paged-out topics from older snapshots into a new one, off the loop.
 #
-# The loop goes on meanwhile and changes no place until the checkpoint has ended (`begin_checkpoint`): a change of a
-# topic is now logged behind the rotation, and its frames are the state before it.
+# Positions do not change until the checkpoint has ended (`begin_checkpoint`): changes of topics are logged after the
+# rotation, and the copied frames are the state before it.
 
 
 def copy_topics(
     places: SnapshotPlaces, writer: SnapshotWriter, captured: Collection[int], replaced: Collection[int]
 ) -> None:
-    """Copies the topics with a place in a replaced snapshot, except those that were captured."""
+    """Copies the topics with a position in a replaced snapshot, except captured ones."""
     for span in list(places.spans):
         if span.number not in replaced:
             continue
