@@ -218,7 +218,7 @@ def test_a_queue_shows_who_holds_what_and_gives_it_back(browser: Browser, sample
         expect(page.locator(".figure", has_text="Dead letters")).to_contain_text("1 so far")
         page.goto(f"{sampled.url}/console#/overview")
         expect(
-            page.get_by_role("link", name="1 dead letter waits in the dead-letter topics of queues.")
+            page.get_by_role("link", name="1 dead letter waits in the dead-letter topics of queues, the oldest for ")
         ).to_be_visible()
         page.goto(f"{sampled.url}/console#/queues")
         expect(page.locator("a.waiting")).to_have_text("1")

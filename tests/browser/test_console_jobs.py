@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -252,3 +253,14 @@ def test_operations_the_key_does_not_allow_are_hidden(
             expect(rows).to_have_count(1)
             expect(rows.locator("td").last.get_by_role("button")).to_have_text(offered)
             expect(page.get_by_role("button", name="Pause the queue")).to_have_count(0)
+
+
+def test_dead_letters_need_attention_only_when_they_are_old(browser: Browser, tmp_path: Path) -> None:
+    with LiveServer(tmp_path, dead_letter_attention_ms="3600000") as live:
+        with httpx.Client(base_url=live.url) as api:
+            api.put(PATH, json={"type": "queue", "dead_letter": "failed"}).raise_for_status()
+            append(api, QUEUE, [{"data": 1}])
+            claim(api, "ann", 1)
+            api.post(f"{PATH}/nack", json={"node": "ann", "seqs": [1], "fatal": True}).raise_for_status()
+        with visit(browser, f"{live.url}/console#/overview") as page:
+            expect(page.locator(".attention")).to_have_text("OK: nothing needs attention.")

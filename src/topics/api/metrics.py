@@ -478,6 +478,14 @@ def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge(
         "topics_dead_letters_waiting", "Live records of the dead-letter topics of queues.", stats.dead_letters_waiting
     )
+    yield _gauge(
+        "topics_dead_letters_oldest_ms", "Age of the oldest dead letter; 0 without any.", stats.dead_letters_oldest_ms
+    )
+    yield _gauge(
+        "topics_dead_letters_overdue",
+        "Dead-letter topics whose oldest record is as old as dead_letter_attention_ms.",
+        stats.dead_letters_overdue,
+    )
     kept = "Attempts to move a job that its dead-letter topic refused."
     yield _counter("topics_dead_letters_refused", kept, stats.dead_letters_refused)
     gave_up = "Topics that came to evict uncommitted records of a consumer, beyond retain_for_consumers."

@@ -20,8 +20,8 @@ from topics.consumers.consumer_state import (
     encode_mark,
 )
 from topics.engine.core import EngineCore
-from topics.engine.read import ReadRequest, find_tombstone, lost_from, plan_read
-from topics.engine.topic import Block, Topic
+from topics.engine.read import ReadRequest, estimated_ts, find_tombstone, lost_from, plan_read
+from topics.engine.topic import Topic
 from topics.engine.write_path import Gate, LogOperation
 from topics.log.commit_requests import AT_ONCE, CommitTiming
 from topics.log.frame import FrameKind
@@ -300,17 +300,8 @@ class Consumers:
         return losses
 
     def _lag_ms(self, topic: Topic, seq: int) -> int:
-        first = max(seq + 1, topic.earliest)
-        run = topic.run_from(first)
-        if run is None:
-            return 0
-        if isinstance(run, Block):
-            ts = run.ts
-        else:
-            # The exact time may be in a file, or in the cold tier.
-            share = max(first - run.first_seq, 0) / run.count
-            ts = run.first_ts + round((run.last_ts - run.first_ts) * share)
-        return max(self._core.wall() - ts, 0)
+        ts = estimated_ts(topic, seq + 1)
+        return 0 if ts is None else max(self._core.wall() - ts, 0)
 
     def _check(self, topic: Topic) -> None:
         """Raises unless a change of a consumer can be logged."""

@@ -258,6 +258,17 @@ def _first_live(topic: Topic, seq: int, reader: RunReader | None) -> int:
     return topic.head + 1
 
 
+def estimated_ts(topic: Topic, seq: int) -> int | None:
+    """About when the first record from `seq` on was appended; None if there is none. The exact time of a sealed record
+    is in a file, or in the cold tier."""
+    first = max(seq, topic.earliest)
+    run = topic.run_from(first)
+    if run is None or isinstance(run, Block):
+        return None if run is None else run.ts
+    share = max(first - run.first_seq, 0) / run.count
+    return run.first_ts + round((run.last_ts - run.first_ts) * share)
+
+
 def _reason(topic: Topic, gap_from: int) -> LossReason:
     by_cap, by_time = gap_from < topic.cap_floor, gap_from < topic.ttl_floor
     if by_cap and by_time:

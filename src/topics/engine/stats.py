@@ -7,6 +7,7 @@ import msgspec
 from topics.engine.backpressure import Throttle, ThrottleStats
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore
+from topics.engine.read import estimated_ts
 from topics.engine.sealing import Sealer
 from topics.log.group_commit import Shard
 from topics.log.object_store.store import StoreStats
@@ -63,6 +64,10 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Copies made by the routers there are, since each was created."""
     dead_letters_waiting: int
     """Live records of dead-letter topics."""
+    dead_letters_oldest_ms: int
+    """Age of the oldest of them; 0 if there is none."""
+    dead_letters_overdue: int
+    """Dead-letter topics whose oldest record is as old as `dead_letter_attention_ms`."""
     dead_letters_refused: int
     """Attempts to move a job to its dead letter topic that failed: it is full, closed, or does not take it."""
     consumers_given_up: int
@@ -115,6 +120,7 @@ def collect_stats(
     system_records = sum([topic.live_count for topic in written])
     system_bytes = sum([topic.live_bytes for topic in written])
     routers = routing.registry.by_name.values()
+    letters, ages = _dead_letters(core)
     return EngineStats(
         topics=core.topic_count,
         topics_by_class=by_class,
@@ -132,7 +138,9 @@ def collect_stats(
         routers_blocked=sum(router.blocked for router in routers),
         router_lag=sum(max(router.source.head - router.cursor, 0) for router in routers),
         forwarded_total=sum(router.forwarded for router in routers),
-        dead_letters_waiting=_dead_letters(core),
+        dead_letters_waiting=letters,
+        dead_letters_oldest_ms=max(ages, default=0),
+        dead_letters_overdue=sum([age >= core.options.dead_letter_attention_ms for age in ages]),
         dead_letters_refused=totals.dead_letters_refused,
         consumers_given_up=totals.consumers_given_up,
         transactions_open=len(transactions.table.open),
@@ -161,9 +169,13 @@ _DEAD_LETTER_TOPICS_MAX = 200
 """Dead-letter topics that are counted: a server with more of them has an estimate from below."""
 
 
-def _dead_letters(core: EngineCore) -> int:
+def _dead_letters(core: EngineCore) -> tuple[int, list[int]]:
+    """The number of dead letters, and of each dead-letter topic the age of its oldest one."""
     names = islice(core.totals.dead_letter_topics, _DEAD_LETTER_TOPICS_MAX)
-    return sum([topic.live_count for name in names if (topic := core.peek(name)) is not None])
+    topics = [topic for name in names if (topic := core.peek(name)) is not None and topic.live_count]
+    now = core.wall()
+    times = [ts for topic in topics if (ts := estimated_ts(topic, topic.earliest)) is not None]
+    return sum([topic.live_count for topic in topics]), [max(now - ts, 0) for ts in times]
 
 
 def _shard_stats(shard: Shard) -> ShardStats:

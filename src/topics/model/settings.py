@@ -158,6 +158,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         int, _number("Class remote: longest wait for the backup storage before a write is answered 503.", 1)
     ] = 30_000
 
+    dead_letter_attention_ms: Annotated[
+        int, _number("Age from which dead letters need attention in the console and in metrics; 0 is at once.")
+    ] = 0
+
     # Thresholds and measures of backpressure.
     pressure_lag_ms: Annotated[int, _number("Event loop lag at which backpressure begins.", 1)] = 5
     pressure_commit_ms: Annotated[int, _number("Commit time at which backpressure begins.", 1)] = 20

@@ -2,11 +2,13 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.http.api.conftest import Append, refused
+from tests.http.live import LiveServer
 from topics import __version__
 from topics.api.metrics_history import SERIES
 
@@ -88,6 +90,31 @@ def test_dead_letters_that_wait_are_counted_until_they_are_redriven(api: httpx.C
     assert waiting() == before
     api.delete(f"/v0/topics/{name}-a")
     api.delete(f"/v0/topics/{name}-b")
+
+
+def test_dead_letters_are_overdue_from_the_age_of_the_setting_on(tmp_path: Path) -> None:
+    def metrics(api: httpx.Client) -> tuple[int, ...]:
+        found = api.get("/v0/metrics", headers={"accept": "application/json"}).json()
+        return tuple(int(found[f"topics_dead_letters_{name}"]) for name in ("waiting", "oldest_ms", "overdue"))
+
+    queue = {"type": "queue", "dead_letter": "failed"}
+    again = tmp_path / "again"
+    again.mkdir()
+    with LiveServer(tmp_path, dead_letter_attention_ms="3600000") as live, httpx.Client(base_url=live.url) as api:
+        api.put("/v0/topics/jobs", json=queue).raise_for_status()
+        api.post("/v0/topics/jobs", json={"records": [{"data": 1}, {"data": 2}]}).raise_for_status()
+        assert metrics(api) == (0, 0, 0)
+        api.post("/v0/topics/jobs/claim", json={"node": "w", "max": 2}).raise_for_status()
+        api.post("/v0/topics/jobs/nack", json={"node": "w", "seqs": [1, 2], "fatal": True}).raise_for_status()
+        waiting, age_ms, overdue = metrics(api)
+        assert (waiting, overdue) == (2, 0) and age_ms < 3_600_000
+    settings = {"data_dir": str(tmp_path / "data"), "dead_letter_attention_ms": "1"}
+    with LiveServer(again, **settings) as live, httpx.Client(base_url=live.url) as api:
+        waiting, again_ms, overdue = metrics(api)
+        assert (waiting, overdue) == (2, 1) and again_ms > age_ms
+        api.post("/v0/topics/jobs/jobs/1/cancel", json={"dead": True}).raise_for_status()
+        api.post("/v0/topics/jobs/redrive", json={}).raise_for_status()
+        assert metrics(api) == (0, 0, 0)
 
 
 def test_metrics_as_json(api: httpx.Client) -> None:
