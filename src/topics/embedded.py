@@ -88,13 +88,19 @@ class EmbeddedEngine:
         idempotency_key: str | None = None,
         create: bool | None = None,
         config: Config | None = None,
+        delay_ms: int = 0,
+        run_at: int | None = None,
+        priority: int = 0,
     ) -> AppendResult:
         """Appends one record and returns its seq, once it is as durable as the topic's class promises.
 
-        A missing topic is created, with `config` if that is given, unless `create` is False.
+        A missing topic is created, with `config` if that is given, unless `create` is False. A job of a queue is ready
+        after `delay_ms`, or from `run_at` on, in ms since 1970; jobs of a higher `priority` are claimed first.
         """
-        record = NewRecord(value, tag, node, meta)
-        return self.append_many(topic, [record], idempotency_key=idempotency_key, create=create, config=config)
+        return self.append_many(
+            topic, [NewRecord(value, tag, node, meta)], idempotency_key=idempotency_key, create=create, config=config,
+            delay_ms=delay_ms, run_at=run_at, priority=priority,
+        )  # fmt: skip
 
     def append_many(
         self,
@@ -105,11 +111,14 @@ class EmbeddedEngine:
         idempotency_key: str | None = None,
         create: bool | None = None,
         config: Config | None = None,
+        delay_ms: int = 0,
+        run_at: int | None = None,
+        priority: int = 0,
     ) -> AppendResult:
         """Appends records in this order, all or none; each is a `topics_client.NewRecord` or simply a value."""
         batch = Batch(
             records=[_stored(record) for record in records], node=node, idempotency_key=idempotency_key, create=create,
-            config=None if config is None else _patch(config),
+            config=None if config is None else _patch(config), delay_ms=delay_ms, run_at=run_at, priority=priority,
         )  # fmt: skip
         outcome: AppendResult = self._call(partial(self.engine.append, topic, batch))
         return outcome

@@ -322,6 +322,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """`ready`, `leased`, `delayed` or `dead`."""
     deliveries: int = 0
+    priority: int = 0
     worker: str | None = None
     """The worker that holds it."""
     deadline: int | None = None

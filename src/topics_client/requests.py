@@ -150,6 +150,8 @@ def append(
     create: bool | None = None,
     config: Config | None = None,
     delay_ms: int = 0,
+    run_at: datetime | int | None = None,
+    priority: int = 0,
     disable_backpressure: bool = False,
     return_seqs: bool = True,
     expected_head_seq: int | None = None,
@@ -170,6 +172,8 @@ def append(
         create=create,
         config=config,
         delay_ms=delay_ms,
+        run_at=run_at,
+        priority=priority,
         disable_backpressure=disable_backpressure,
         return_seqs=return_seqs,
         expected_head_seq=expected_head_seq,
@@ -187,6 +191,8 @@ def append_many(
     create: bool | None = None,
     config: Config | None = None,
     delay_ms: int = 0,
+    run_at: datetime | int | None = None,
+    priority: int = 0,
     disable_backpressure: bool = False,
     return_seqs: bool = True,
     expected_head_seq: int | None = None,
@@ -195,11 +201,12 @@ def append_many(
 ) -> Request[Appended]:
     """Appends a batch atomically, in order; each element is a `NewRecord` or a value.
 
-    `node` applies to records without a node. `create` and `config` apply if the topic is missing. `delay_ms` delays the
-    jobs of a queue. `disable_backpressure` waits in the server instead of being refused. `return_seqs=False` leaves out
-    the list of seqs, which have no gaps. With `expected_head_seq` the append raises `HeadMismatch` if the topic has
-    another head, and with `fence` `FenceMismatch` if it has another fence token. `new_fence` sets the token with these
-    records.
+    `node` applies to records without a node. `create` and `config` apply if the topic is missing. Jobs of a queue are
+    delayed by `delay_ms`, or until `run_at`, a time or milliseconds since 1970; those of a higher `priority` (-1000 to
+    1000) are claimed first. `disable_backpressure` waits in the server instead of being refused. `return_seqs=False`
+    leaves out the list of seqs, which have no gaps. With `expected_head_seq` the append raises `HeadMismatch` if the
+    topic has another head, and with `fence` `FenceMismatch` if it has another fence token. `new_fence` sets the token
+    with these records.
     """
     given = {
         "records": [record if isinstance(record, NewRecord) else NewRecord(record) for record in several(records)],
@@ -209,6 +216,8 @@ def append_many(
         "create": create,
         "config": as_config(config),
         "delay_ms": delay_ms or None,
+        "run_at": milliseconds(run_at) if isinstance(run_at, datetime) else run_at,
+        "priority": priority or None,
         "disable_backpressure": disable_backpressure or None,
         "expected_head_seq": expected_head_seq,
         "fence": fence,

@@ -21,6 +21,13 @@ MAX_CLAIM_JITTER_MS: Final = 5_000
 MAX_DELAY_MS: Final = 86_400_000
 """The maximum delay of a job, in an append or a nack."""
 
+MAX_RUN_AHEAD_MS: Final = 10 * 366 * 86_400_000
+"""The furthest `run_at` of a job: ten years ahead. A time in microseconds is further and refused."""
+
+MIN_PRIORITY: Final = -1_000
+MAX_PRIORITY: Final = 1_000
+"""The range of priorities of jobs, where others are refused, and of topics, where they are clamped."""
+
 
 def clamp_lease_ms(lease_ms: int) -> int:
     """A lease as it is granted: out-of-range wishes are bent, not refused."""

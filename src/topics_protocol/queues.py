@@ -110,6 +110,7 @@ class JobStateOut(msgspec.Struct, frozen=True, kw_only=True):
     meta: dict[str, Any] | UnsetType = UNSET
     state: str
     deliveries: int = 0
+    priority: int = 0
     worker: str | UnsetType = UNSET
     deadline: int | UnsetType = UNSET
     ready_at: int | UnsetType = UNSET

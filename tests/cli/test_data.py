@@ -72,6 +72,15 @@ def test_a_key_appends_once(env: dict[str, str], client: Client) -> None:
     assert client.get_topic("once").count == 4
 
 
+def test_appended_jobs_have_a_priority_and_a_start_time(env: dict[str, str], client: Client) -> None:
+    client.put_topic("to-do", {"type": "queue"})
+    assert run("append", "to-do", "1", "--run-at", "2090-01-01T00:00:00Z", env=env).code != 0
+    assert run("append", "to-do", "1", "--run-at", "soon", env=env).code == 2
+    assert run("append", "to-do", '"low"', "--priority", "-2", env=env).code == 0
+    assert run("append", "to-do", '"high"', "--priority", "2", "--run-at", "2020-01-01", env=env).code == 0
+    assert [job.data for job in client.claim("to-do", "w", max=3).claimed] == ["high", "low"]
+
+
 def test_where_to_begin(env: dict[str, str], client: Client) -> None:
     client.append_many("places", [NewRecord(n, tag=f"t{n % 3}") for n in range(1, 301)])
     client.delete("places", match=TagMatch("t1"))

@@ -93,6 +93,28 @@ def delaying(world: QueueWorld) -> None:
     world.append(1, delay_ms=100)
 
 
+def prioritizing(world: QueueWorld) -> None:
+    """Jobs of several priorities, some delayed, are claimed, returned and deleted across checkpoints and restarts."""
+    world.begin()
+    world.append(2)
+    world.append(2, priority=5)
+    world.append(1, priority=-5)
+    world.claim("a", 3)
+    world.nack("a", [4])
+    world.hold()
+    world.append(1, delay_ms=300, priority=9)
+    world.ack("a", [3])
+    world.flush()
+    world.checkpoint()
+    world.change_job(5, "cancel")
+    world.append(1, priority=-1)
+    world.pass_time(400)
+    world.restart(clean=False)
+    world.claim("b", 2)
+    world.restart(clean=True)
+    world.sync()
+
+
 def failing(world: QueueWorld) -> None:
     """Jobs fail with a reason, for good, or with their worker, before and behind checkpoints."""
     world.begin(max_deliveries=3)

@@ -49,6 +49,7 @@ class Sight(NamedTuple):
     deliveries: int = 0
     failures: tuple[JobFailure, ...] = ()
     """The last ones."""
+    priority: int = 0
 
     def failed(self, at_ms: int, node: str, reason: str, fatal: bool = False) -> "Sight":
         """The same after the delivery under way has failed."""
@@ -67,7 +68,7 @@ class Sight(NamedTuple):
         if self.where != QUEUE:
             return self
         appended_later = not self.node and not self.deliveries
-        return Sight(self.where, self.seq, "", self.moment if appended_later else 0)
+        return Sight(self.where, self.seq, "", self.moment if appended_later else 0, priority=self.priority)
 
 
 GONE = Sight("")
@@ -122,9 +123,10 @@ def _sight(engine: Engine, name: str, seq: int, queue: object) -> Sight:
     table = queue.lease_table  # type: ignore[attr-defined]
     lease = table.leases.get(seq) or table.leaving.get(seq)
     failures = table.failures[seq].last if seq in table.failures else ()
+    priority = table.priorities.by_seq.get(seq, 0)
     if lease is not None:
-        return Sight(name, seq, lease.node, lease.deadline, lease.deliveries, failures)
-    return Sight(name, seq, "", table.delayed.get(seq, 0), table.delivered.get(seq, 0), failures)
+        return Sight(name, seq, lease.node, lease.deadline, lease.deliveries, failures, priority)
+    return Sight(name, seq, "", table.delayed.get(seq, 0), table.delivered.get(seq, 0), failures, priority)
 
 
 class QueueWorld:
@@ -189,7 +191,7 @@ class QueueWorld:
 
     # Operations
 
-    def append(self, count: int, delay_ms: int = 0) -> None:
+    def append(self, count: int, delay_ms: int = 0, priority: int = 0) -> None:
         values = list(range(self._value, self._value + count))
         self._value += count
         for value in values:
@@ -197,11 +199,14 @@ class QueueWorld:
         ready_at = self.clock.now_ms() + delay_ms if delay_ms else 0
 
         def change(sight: Sight) -> set[Sight]:
-            return {Sight(QUEUE, seq, "", ready_at) for seq in range(1, 40)} if sight == GONE else set()
+            if sight != GONE:
+                return set()
+            return {Sight(QUEUE, seq, "", ready_at, priority=priority) for seq in range(1, 40)}
 
         batch = Batch(
-            records=[Record.of(value, meta={"v": value}) for value in values], delay_ms=delay_ms, create=False
-        )
+            records=[Record.of(value, meta={"v": value}) for value in values], delay_ms=delay_ms, priority=priority,
+            create=False,
+        )  # fmt: skip
         only: dict[int, Change] = dict.fromkeys(values, change)
         self._do(lambda done: self.engine.append(QUEUE, batch, done), _nothing, only)
 

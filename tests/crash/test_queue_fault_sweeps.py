@@ -21,6 +21,7 @@ SCENARIOS = [
     queue_scenarios.working_in_groups,
     queue_scenarios.acknowledging_in_groups,
     queue_scenarios.delaying,
+    queue_scenarios.prioritizing,
     queue_scenarios.failing,
     queue_scenarios.touching,
     queue_scenarios.burying,

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -302,6 +303,20 @@ def test_a_cancelled_worker_gives_its_jobs_back(live: LiveServer, client: Client
 
     asyncio.run(main())
     assert [job.deliveries for job in client.claim("jobs", "next").claimed] == [2]
+
+
+def test_jobs_with_priorities_and_start_times(client: Client) -> None:
+    client.put_topic("jobs", {"type": "queue"})
+    later = datetime.now(UTC) + timedelta(days=40)
+    client.append("jobs", "usual")
+    client.append("jobs", "urgent", priority=5)
+    client.append_many("jobs", ["later", "later"], run_at=later, priority=9)
+    client.append("jobs", "now", run_at=0)
+    assert [job.data for job in client.claim("jobs", "w", max=9).claimed] == ["urgent", "usual", "now"]
+    found = client.list_jobs("jobs", "delayed").jobs
+    expected = later.timestamp() * 1000
+    assert [job.priority for job in found] == [9, 9]
+    assert all(job.ready_at is not None and abs(job.ready_at - expected) < 10_000 for job in found)
 
 
 def test_the_calls_of_queues(client: Client) -> None:

@@ -11,6 +11,7 @@ class Job:
     """Held back until then; 0 when it is not."""
     scheduled: bool = False
     """Whether its writer delayed it; it may then be delivered in either order."""
+    priority: int = 0
     deliveries: int = 0
     node: str = ""
     lease_id: str = ""
@@ -83,15 +84,19 @@ class QueueModel:
         """Returns the jobs of a claim and the jobs it finds delivered too often; None where the model leaves the order
         open."""
         ready = self.ready() if not self.paused else []
-        if any(job.scheduled and not job.deliveries for job in ready):
+        if any(job.scheduled and not job.deliveries and not job.priority for job in ready):
             return None
         got: list[int] = []
         doomed: list[int] = []
-        for job in [job for job in ready if job.deliveries] + [job for job in ready if not job.deliveries]:
+        for job in sorted(ready, key=lambda job: (-job.priority, not job.priority and not job.deliveries, job.seq)):
             if len(got) == requested:
                 break
             (doomed if self.is_doomed(job) else got).append(job.seq)
-        return sorted(got), doomed
+        return sorted(got, key=self.place), doomed
+
+    def place(self, seq: int) -> tuple[int, int]:
+        """The place of a job in an answer: by priority, then by seq."""
+        return -self.jobs[seq].priority, seq
 
     def held(self, node: str, seqs: list[int], lease_ids: list[str] | None) -> tuple[list[Job], list[int]]:
         held: list[Job] = []
@@ -107,9 +112,9 @@ class QueueModel:
 
     # Events
 
-    def append(self, first: int, values: list[int], ready_at: int) -> None:
+    def append(self, first: int, values: list[int], ready_at: int, priority: int = 0) -> None:
         for seq, value in enumerate(values, first):
-            self.jobs[seq] = Job(seq, value, ready_at, scheduled=bool(ready_at))
+            self.jobs[seq] = Job(seq, value, ready_at, scheduled=bool(ready_at), priority=priority)
 
     def deliver(self, seq: int, node: str, lease_id: str, deadline: int, deliveries: int, value: int) -> None:
         """A worker was given a job: it must have been free, and the count must be right."""

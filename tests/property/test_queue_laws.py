@@ -39,6 +39,7 @@ from topics.testing import FakeDisk, ManualClock, SeededEntropy
 
 NODES = ("a", "b")
 COUNTS = st.integers(1, 5)
+PRIORITIES = st.sampled_from((0, 0, 0, 1, 7, -1))
 LEASES_MS = st.sampled_from((100, 400, 2000))
 STALE = "lease_0000000000000001"
 
@@ -94,19 +95,24 @@ class QueueLaws(RuleBasedStateMachine):
 
     # Steps: the model is asked first, then the engine, whose pushes are held against the model as it then is
 
-    @rule(count=COUNTS, delay_ms=st.sampled_from((0, 0, 150, 900)))
-    def append(self, count: int, delay_ms: int) -> None:
-        assert isinstance(self.ask_append(count, delay_ms)[0], AppendResult)
+    @rule(count=COUNTS, delay_ms=st.sampled_from((0, 0, 150, 900)), priority=PRIORITIES, absolute=st.booleans())
+    def append(self, count: int, delay_ms: int, priority: int, absolute: bool) -> None:
+        assert isinstance(self.ask_append(count, delay_ms, priority, absolute)[0], AppendResult)
 
-    def ask_append(self, count: int, delay_ms: int = 0) -> list[AppendResult | TopicsError]:
+    def ask_append(
+        self, count: int, delay_ms: int = 0, priority: int = 0, absolute: bool = False
+    ) -> list[AppendResult | TopicsError]:
         values = list(range(self.value, self.value + count))
         self.value += count
         topic = self.engine.core.existing("jobs")
         ready_at = self.clock.now_ms() + delay_ms if delay_ms else 0
-        self.model.append(topic.staged_head + 1, values, ready_at)
+        self.model.append(topic.staged_head + 1, values, ready_at, priority)
         self.evict()
         answers: list[AppendResult | TopicsError] = []
-        batch = Batch(records=[Record.of(value, meta={"v": value}) for value in values], delay_ms=delay_ms)
+        batch = Batch(
+            records=[Record.of(value, meta={"v": value}) for value in values], priority=priority,
+            delay_ms=0 if absolute else delay_ms, run_at=ready_at if absolute else None,
+        )  # fmt: skip
         self.engine.append("jobs", batch, answers.append)
         return answers
 
@@ -126,10 +132,13 @@ class QueueLaws(RuleBasedStateMachine):
         self.engine.queues.claim("jobs", ClaimRequest(node=node, max=requested, lease_ms=lease_ms), answers.append)
         result = answers[0]
         assert isinstance(result, ClaimResult)
+        seqs = [job.seq for job in result.jobs]
+        assert seqs == sorted(seqs, key=self.model.place)
+        left = [job for job in self.model.ready() if job.seq not in seqs and not self.model.is_doomed(job)]
+        priorities = [self.model.jobs[seq].priority for seq in seqs]
+        assert not left or not seqs or max(job.priority for job in left) <= min(priorities)
         self.deliver(node, result.jobs)
         self.find_dead_letters()
-        seqs = [job.seq for job in result.jobs]
-        assert seqs == sorted(seqs)
         if expected is not None:
             assert seqs == expected[0]
             assert self.model.dead_lettered - buried == len(expected[1])
@@ -387,6 +396,7 @@ class QueueLaws(RuleBasedStateMachine):
             assert isinstance(pages[0], JobPage)
             jobs = msgspec.json.decode(b"[%b]" % pages[0].body)
             assert [job["$seq"] for job in jobs] == self.model.listed(state)
+            assert all(job.get("priority", 0) == self.model.jobs[job["$seq"]].priority for job in jobs)
         assert self.engine.info("jobs").count == len(self.model.jobs)
         values = {record["data"] for record in self.engine.read_now("jobs", ReadRequest(limit=1000)).records()}
         assert values == {job.value for job in self.model.jobs.values()}

@@ -45,6 +45,8 @@ _HELP: dict[str, dict[str, str]] = {
         "create": "Whether to create a missing topic; `false` gives 404. Default: `auto_create` of `config`.",
         "config": "Config of a topic that this append creates; needs the scope `admin`, ignored if the topic exists.",
         "delay_ms": "Queues only: delay before the jobs can be claimed, at most 86400000.",
+        "run_at": "Queues only: time from which the jobs can be claimed, instead of `delay_ms`.",
+        "priority": "Queues only: jobs of a higher priority are claimed first, those of one priority by seq.",
         "disable_backpressure": (
             "Wait up to 30 s instead of getting 429 under pressure or with a full log; caps still apply."
         ),
@@ -428,6 +430,7 @@ _HELP: dict[str, dict[str, str]] = {
         "$seq": "Seq of the job; of a dead letter its seq in the dead-letter topic.",
         "state": "`ready`, `leased`, `delayed` or `dead`.",
         "deliveries": "Number of deliveries; left out if 0.",
+        "priority": "Priority of the job; left out if 0.",
         "worker": "Name of the worker that holds the job.",
         "deadline": "End of its lease.",
         "ready_at": "End of its delay.",

@@ -47,13 +47,15 @@ def moment_ms(text: str, what: str, now_ms: int) -> int:
     if _PART.match(text):
         # 1970 is the earliest time.
         return max(now_ms - duration_ms(text, what), 0)
+    return date_ms(text, what, "a time such as 30s, 10m or 2h, or a date")
+
+
+def date_ms(text: str, what: str, accepted: str = "a date") -> int:
+    """A date in milliseconds since 1970; one without a zone is local time."""
     try:
-        # A date without a zone is local time.
         return round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise UsageError(
-            f"{what} is {text!r}; accepted is a time such as 30s, 10m or 2h, or a date such as 2026-02-24T12:00:00Z"
-        ) from None
+        raise UsageError(f"{what} is {text!r}; accepted is {accepted} such as 2026-02-24T12:00:00Z") from None
 
 
 def size_bytes(text: str, what: str) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from topics.cli.arguments import Switch, counted, duration_ms, shown_bytes, shown_time
+from topics.cli.arguments import Switch, counted, date_ms, duration_ms, shown_bytes, shown_time
 from topics.cli.failures import CommandError, UsageError
 from topics.cli.output import (
     Output,
@@ -189,6 +189,10 @@ def append(
     delay: Annotated[
         str | None, Parameter(help="Queues: the delay before the jobs can be claimed, such as 5m.")
     ] = None,
+    run_at: Annotated[
+        str | None, Parameter(help="Queues: the date from which the jobs can be claimed, such as 2026-02-24T12:00:00Z.")
+    ] = None,
+    priority: Annotated[int, Parameter(help="Queues: -1000 to 1000; jobs of a higher priority are claimed first.")] = 0,
     key: Annotated[str | None, Parameter(help="The idempotency key: a repeated key appends nothing.")] = None,
     expected_head_seq: Annotated[
         int | None, Parameter(help="Append only if the topic has this head; 0 is that of a missing topic.")
@@ -210,6 +214,7 @@ def append(
         The payloads as JSON; - reads one value a line from standard input, and appends them as they arrive.
     """
     delay_ms = 0 if delay is None else duration_ms(delay, "--delay")
+    run_at_ms = None if run_at is None else date_ms(run_at, "--run-at")
     stream = list(values) == ["-"]
     if "-" in values and not stream:
         raise UsageError("- reads all values from standard input: give it alone")
@@ -223,8 +228,9 @@ def append(
     def send(client: Client, batch: list[msgspec.Raw]) -> Appended:
         records = [NewRecord(value, tag) for value in batch]
         return client.append_many(
-            topic, records, node=node, idempotency_key=key, create=create, delay_ms=delay_ms, return_seqs=False,
-            expected_head_seq=expected_head_seq, fence=fence, new_fence=new_fence,
+            topic, records, node=node, idempotency_key=key, create=create, delay_ms=delay_ms, run_at=run_at_ms,
+            priority=priority, return_seqs=False, expected_head_seq=expected_head_seq, fence=fence,
+            new_fence=new_fence,
         )  # fmt: skip
 
     # A pipe should survive a restart of the server.

@@ -25,7 +25,7 @@ from topics.model.errors import (
     TopicNotFoundError,
     TopicsError,
 )
-from topics.model.limits import Limits, clamp_delay_ms
+from topics.model.limits import Limits
 from topics.model.records import Batch, PlainRecords, Record, check_records, find_plain, payload_bytes
 from topics.model.topic_config import (
     TopicConfig,
@@ -36,7 +36,8 @@ from topics.model.topic_config import (
     is_server_name,
     resolve_config,
 )
-from topics.queues.queue_frames import encode_delay
+from topics.queues.job_order import check_order, order_frames, order_of
+from topics.queues.queue_frames import JobOrder
 from topics.wire.preencoding import Preencoded, check_preencoded
 from topics.wire.record_encoding import encode_fragments
 
@@ -68,7 +69,7 @@ class FrameExtension(Protocol):
 class Append(LogOperation):
     """The log operation of a batch: published when it is committed, undone when that fails."""
 
-    __slots__ = ("_core", "_created", "_done", "_extension", "callers", "followers", "ready_at")
+    __slots__ = ("_core", "_created", "_done", "_extension", "callers", "followers", "order")
 
     def __init__(
         self, core: EngineCore, topic: Topic, block: Block, created: bool, done: AppendDone,
@@ -85,8 +86,8 @@ class Append(LogOperation):
         self._done = done
         self._extension = extension
         self.callers = callers
-        self.ready_at = 0
-        """For delayed jobs: when they can be claimed."""
+        self.order: JobOrder | None = None
+        """For jobs that are delayed or have a priority."""
         self.followers: list[Callable[[TopicsError | None], None]] | None = None
         """Duplicates: callbacks of requests with the same key that arrived before the commit; called with the error, if
         any."""
@@ -97,9 +98,9 @@ class Append(LogOperation):
         first, last = block.first_seq, block.first_seq + block.count - 1
         if not topic.rules.created:
             core.add_topic(topic)
-        if self.ready_at:
+        if self.order is not None:
             # First, because publishing may wake a worker immediately.
-            core.jobs_delayed.emit(topic, first, last, self.ready_at)
+            core.jobs_ordered.emit(topic, first, last, self.order)
         self.publish()
         if self._extension is not None:
             self._extension.applied(topic)
@@ -250,6 +251,8 @@ class Appender:
         if core.closed:
             raise ShuttingDownError()
         plain = check_preencoded(records, core.limits, batch.node, key)
+        if batch.run_at is not None or batch.priority:
+            check_order(batch.delay_ms, batch.run_at, batch.priority, core.wall())
         if topic is None:
             topic = self._new_topic(name, batch)
         elif key is not None and self._answered_before(topic, key, batch, done):
@@ -306,24 +309,18 @@ class Appender:
             path.lease.check(count)
         if topic.config.ttl_ms:
             core.expire(topic)
-        if batch.delay_ms and topic.staged_config.type is not TopicType.QUEUE:
+        ordered = batch.delay_ms or batch.priority or batch.run_at is not None
+        if ordered and topic.staged_config.type is not TopicType.QUEUE:
             raise NotAQueueError(topic.name)
         if rules.rejects or core.metered:
             path.check_fits(topic, batch.records)
         key = batch.idempotency_key
         if core.held_sources and topic in core.held_sources:
             raise ThrottledError.over_cap("max_fanout_bytes_per_key", core.limits.max_fanout_bytes_per_key)
-        if core.memory.pressed and (key is not None or batch.delay_ms or not rules.logged):
+        if core.memory.pressed and (key is not None or ordered or not rules.logged):
             size = memory_of(len(batch.records), payload_bytes(batch.records)) if not rules.logged else 0
             core.memory.check(topic, size + (KEY_BYTES if key is not None else 0))
-        if (
-            count == 1
-            and batch.node is None
-            and not batch.delay_ms
-            and extension is None
-            and ts is None
-            and not conditional
-        ):
+        if count == 1 and batch.node is None and not ordered and extension is None and ts is None and not conditional:
             shared = (rules.plain if key is None else rules.keyed) and not core.metered and not core.quiet
             if shared and self.coalescer.add(topic, batch.records[0], done, key):
                 return
@@ -366,11 +363,10 @@ class Appender:
             frames.append((FrameKind.CREATE, creation_body(core, topic), b""))
         if extension is not None:
             extension.staged(topic)
-        if batch.delay_ms:
-            append.ready_at = core.steady() + clamp_delay_ms(batch.delay_ms)
+        if batch.delay_ms or batch.priority or batch.run_at is not None:
+            order = append.order = order_of(batch.delay_ms, batch.run_at, batch.priority, core.time)
             if logged:
-                ready = core.time.ending(append.ready_at)
-                frames.append((FrameKind.DELAY, encode_delay(ready, block.first_seq, block.last_seq), b""))
+                frames += order_frames(order, block.first_seq, block.last_seq, core.time)
         if logged and extension is None:
             frames.append((FrameKind.APPEND, block_head(block), block.text))
         elif logged and extension is not None:

@@ -24,7 +24,7 @@ from topics.model.errors import BackupTargetError, ReadOnlyError, ShuttingDownEr
 from topics.model.limits import Limits
 from topics.model.settings import EngineSettings
 from topics.model.topic_config import SERVER_TOPICS, SYSTEM_STREAMS
-from topics.queues.queue_frames import Ending
+from topics.queues.queue_frames import Ending, JobOrder
 from topics.system.clock import Clock
 from topics.system.entropy import Entropy
 from topics.system.events import Event
@@ -39,8 +39,8 @@ class EngineEvents:
         """A topic came to be, and its creation is durable by its class."""
         self.topic_removed: Event[Topic] = Event()
         """A topic was deleted."""
-        self.jobs_delayed: Event[Topic, int, int, int] = Event()
-        """Jobs were appended, first and last seq, that are held back until a moment (`queues`)."""
+        self.jobs_ordered: Event[Topic, int, int, JobOrder] = Event()
+        """Jobs, first and last seq, are about to be published that are delayed or have a priority (`queues`)."""
         self.second_passed: Event[[]] = Event()
         """About once a second, for the periodic work of features (`engine.housekeeping`)."""
         self.capture_due: Event[Topic] = Event()

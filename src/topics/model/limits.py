@@ -11,14 +11,18 @@ from topics_protocol.config import (
     MAX_CLAIM_JITTER_MS,
     MAX_DELAY_MS,
     MAX_LEASE_MS,
+    MAX_PRIORITY,
+    MAX_RUN_AHEAD_MS,
     MIN_LEASE_MS,
+    MIN_PRIORITY,
     clamp_claim_jitter_ms,
     clamp_lease_ms,
 )
 
 __all__ = [
-    "KIB", "MAX_CLAIM_JITTER_MS", "MAX_DELAY_MS", "MAX_I32", "MAX_LEASE_MS", "MAX_PRIORITY", "MAX_U64", "MIB",
-    "MIN_I32", "MIN_LEASE_MS", "MIN_PRIORITY", "Limits", "clamp_claim_jitter_ms", "clamp_delay_ms", "clamp_lease_ms",
+    "KIB", "MAX_CLAIM_JITTER_MS", "MAX_DELAY_MS", "MAX_I32", "MAX_LEASE_MS", "MAX_PRIORITY", "MAX_RUN_AHEAD_MS",
+    "MAX_U64", "MIB", "MIN_I32", "MIN_LEASE_MS", "MIN_PRIORITY", "Limits", "clamp_claim_jitter_ms", "clamp_delay_ms",
+    "clamp_lease_ms",
 ]  # fmt: skip
 
 KIB: Final = 1024
@@ -29,9 +33,6 @@ MAX_U64: Final = 2**64 - 1
 
 MIN_I32: Final = -(2**31)
 MAX_I32: Final = 2**31 - 1
-
-MIN_PRIORITY: Final = -1_000
-MAX_PRIORITY: Final = 1_000
 
 
 def clamp_delay_ms(delay_ms: int) -> int:

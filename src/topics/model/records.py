@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Self, overl
 import msgspec
 
 from topics.model.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError
-from topics.model.limits import Limits
+from topics.model.limits import MAX_PRIORITY, MIN_PRIORITY, Limits
 from topics.model.topic_config import TopicConfigPatch
 
 if TYPE_CHECKING:
@@ -263,6 +263,10 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     config: TopicConfigPatch | None = None
     delay_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
     """For a queue: how long its jobs are held back before they can be claimed; cut to a day."""
+    run_at: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """For a queue: when its jobs can be claimed, in ms since 1970, instead of `delay_ms`."""
+    priority: Annotated[int, msgspec.Meta(ge=MIN_PRIORITY, le=MAX_PRIORITY)] = 0
+    """For a queue: jobs of a higher priority are claimed first."""
     disable_backpressure: bool = False
     """Rather wait for a full log than be refused."""
     expected_head_seq: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -285,6 +289,8 @@ def single_record(batch: Batch) -> Record | None:
         or batch.node is not None
         or batch.config is not None
         or batch.delay_ms
+        or batch.run_at is not None
+        or batch.priority
         or batch.disable_backpressure
         or batch.expected_head_seq is not None
         or batch.fence is not None

@@ -402,7 +402,7 @@ class Dispatcher:
         if not leases:
             demand.deliver(topic.name, [], ready, AT_ONCE)
             return
-        cut = plan_cut(topic, [lease.seq for lease in leases])
+        cut = plan_cut(topic, [lease.seq for lease in leases], is_sorted=not lease_table.priorities)
         if not leases_are_logged(topic):
             self._cut(queue, demand, leases, cut, ready, AT_ONCE)
             return
@@ -459,7 +459,8 @@ class Dispatcher:
         """Handles unreadable jobs: delays them, frees the others immediately, and reports the error to the caller."""
         if not isinstance(problem, CorruptSegmentError):
             problem = problem if isinstance(problem, TopicsError) else TopicsError(f"jobs could not be read: {problem}")
-            first, last = leases[0].seq, leases[-1].seq
+            seqs = [lease.seq for lease in leases]
+            first, last = min(seqs), max(seqs)
         else:
             first, last = int(str(problem.detail["from_seq"])), int(str(problem.detail["to_seq"]))
         damaged = [lease for lease in leases if first <= lease.seq <= last]

@@ -80,6 +80,7 @@ class _Told(msgspec.Struct, omit_defaults=True):
 
     state: str
     deliveries: int = 0
+    priority: int = 0
     worker: str | None = None
     deadline: int | None = None
     ready_at: int | None = None
@@ -215,7 +216,7 @@ class Jobs:
 
     def _told(self, queue: Queue, state: str, seq: int) -> _Told:
         table, time = queue.lease_table, self._core.time
-        told = _Told(state, table.delivered.get(seq, 0))
+        told = _Told(state, table.delivered.get(seq, 0), table.priorities.by_seq.get(seq, 0))
         if state == LEASED:
             lease = table.leases[seq]
             told.deliveries, told.worker, told.deadline = lease.deliveries, lease.node, time.wall_time(lease.deadline)

@@ -11,6 +11,7 @@ A job is a record of the queue's log, identified by its seq. The book has entrie
 | leaving: its acknowledgement is being logged | its lease in `leaving` |
 | moving: on its way to another topic, without a lease | its seq in `moving` |
 | any of these, and it failed before | additionally its past failures in `failures` |
+| any of these, with a priority other than 0 | additionally its priority in `priorities`; the cursor skips it |
 | gone | nothing |
 
 So a queue with ten million fresh jobs costs no more than an empty one. Lease expiry uses no timers here: `sweep` ends
@@ -24,6 +25,7 @@ The requests and results of queue operations are declared at the end of the modu
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 from typing import NamedTuple, Protocol
@@ -31,11 +33,16 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from topics.model.errors import InvalidRequestError, TopicsError, quoted
-from topics.queues.queue_frames import JobFailure, JobHistory
+from topics.model.limits import MIN_PRIORITY
+from topics.queues.job_order import JobPriorities
+from topics.queues.queue_frames import JobFailure, JobHistory, JobOrder
 
 _DOOMED_MAX = 1000
 """The maximum number of exhausted jobs that one `take` finds: the next call finds the rest."""
 _NONE = 1 << 64
+_LOWEST = MIN_PRIORITY - 1
+_AHEAD = 1024
+"""So many jobs are examined at once where the cursor meets known ones only."""
 _FAILURES_MAX = 3
 """The number of failures of a job that are kept, newest first."""
 EXPIRED = "lease expired"
@@ -104,7 +111,7 @@ class LeaseTable:
     __slots__ = (
         "_counted", "_deadlines", "_delays", "_floor", "_free", "_known_below", "_lowest", "_noted", "_order", "_sum",
         "_wall_time", "cursor", "dead_lettered", "delayed", "delivered", "failures", "leases", "leaving", "moving",
-        "reason_bytes",
+        "priorities", "reason_bytes",
     )  # fmt: skip
 
     def __init__(self, in_flight: InFlight | None = None, wall_time: Callable[[int], int] = int) -> None:
@@ -119,6 +126,7 @@ class LeaseTable:
         self.delivered: dict[int, int] = {}
         """Deliveries of jobs that are not leased now."""
         self.delayed: dict[int, int] = {}
+        self.priorities = JobPriorities()
         self.failures: dict[int, JobHistory] = {}
         self.reason_bytes = 0
         """Characters of all reasons in it."""
@@ -185,6 +193,8 @@ class LeaseTable:
                 if self.delayed.get(seq) == ready_at:
                     del self.delayed[seq]
                     changed = True
+                    if self.priorities and self.priorities.push(seq):
+                        continue
                     if seq < self.cursor or seq in self.delivered:
                         heappush(self._free, seq)
         return changed
@@ -202,40 +212,78 @@ class LeaseTable:
     # Claiming
 
     def take(self, requested: int, log: JobLog, max_deliveries: int, buries: bool = False) -> Taken:
-        """Takes jobs to deliver, freed ones first; `max_deliveries` of 0 is unlimited. `buries` states whether
-        permanently failed jobs have a dead letter topic.
+        """Takes jobs to deliver, the highest priority first, within it by seq, freed ones before fresh ones.
 
+        `max_deliveries` of 0 is unlimited. `buries` states whether permanently failed jobs have a dead letter topic.
         Returned jobs are out of the free list and behind the cursor: they must be granted, moved or put back.
         """
-        jobs: list[int] = []
-        doomed: list[int] = []
-        free, delivered = self._free, self.delivered
-        while free and len(jobs) < requested and len(doomed) < _DOOMED_MAX:
-            seq = heappop(free)
-            if seq in self.leaving or seq in self.moving:
+        taken = Taken([], [])
+        has_priorities = bool(self.priorities)
+        if has_priorities:
+            self._take_known(taken, requested, log, max_deliveries, buries, partial(self.priorities.pop, 0))
+        before = len(taken.jobs)
+        if self._free:
+            self._take_known(taken, requested, log, max_deliveries, buries, self._pop_free)
+        freed = len(taken.jobs)
+        if freed < requested:
+            self._take_fresh(taken.jobs, requested, log)
+        if freed > before and len(taken.jobs) > freed:
+            taken.jobs[before:] = sorted(taken.jobs[before:])
+        if has_priorities:
+            self._take_known(taken, requested, log, max_deliveries, buries, partial(self.priorities.pop, _LOWEST))
+            taken.doomed.sort()
+        return taken
+
+    def _pop_free(self) -> int | None:
+        return heappop(self._free) if self._free else None
+
+    def _take_known(
+        self, taken: Taken, requested: int, log: JobLog, max_deliveries: int, buries: bool,
+        pop: Callable[[], int | None],
+    ) -> None:  # fmt: skip
+        """Takes jobs that a list of ready jobs has; those that are not ready any more are dropped from it."""
+        jobs, doomed = taken
+        while len(jobs) < requested and len(doomed) < _DOOMED_MAX:
+            seq = pop()
+            if seq is None:
+                return
+            if seq in self.leaving or seq in self.moving or seq in self.leases or seq in self.delayed:
                 continue
             if not log.is_live(seq):
-                delivered.pop(seq, None)
+                self.delivered.pop(seq, None)
                 self._forget_failures(seq)
+                self.priorities.forget(seq)
             elif self._is_doomed(seq, max_deliveries, buries):
                 doomed.append(seq)
             else:
                 jobs.append(seq)
-        freed = len(jobs)
+
+    def _take_fresh(self, jobs: list[int], requested: int, log: JobLog) -> None:
+        """Takes jobs behind the cursor that the book does not know."""
+        ahead = 0
         while len(jobs) < requested:
-            fresh, self.cursor = log.live_from(self.cursor, requested - len(jobs))
+            wanted = requested - len(jobs)
+            fresh, cursor = log.live_from(self.cursor, max(wanted, ahead))
+            if fresh and (
+                self.delayed or self.leaving or self.moving or self.priorities or fresh[0] < self._known_below
+            ):
+                fresh, found = [seq for seq in fresh if not self._knows(seq)], len(fresh)
+                if len(fresh) > wanted:
+                    cursor = fresh[wanted]
+                    del fresh[wanted:]
+                elif not fresh and found:
+                    # A long stretch of delayed jobs: a claim of one job must not step through it one by one.
+                    ahead, self.cursor = _AHEAD, cursor
+                    continue
+            self.cursor = cursor
             if not fresh:
-                break
-            if self.delayed or self.leaving or self.moving or fresh[0] < self._known_below:
-                fresh = [seq for seq in fresh if not self._knows(seq)]
+                return
             jobs += fresh
-        if freed and len(jobs) > freed:
-            jobs.sort()
-        return Taken(jobs, doomed)
 
     def _knows(self, seq: int) -> bool:
         return (
             seq in self.delayed
+            or seq in self.priorities.by_seq
             or seq in self.leases
             or seq in self.delivered
             or seq in self.leaving
@@ -251,7 +299,9 @@ class LeaseTable:
                     known.pop(lease.seq, None)
         if self.moving:
             self.moving.difference_update([lease.seq for lease in leases])
-        if leases and leases[0].seq < self._lowest:
+        if self.priorities:
+            self._lowest = min([self._lowest, *[lease.seq for lease in leases]])
+        elif leases and leases[0].seq < self._lowest:
             self._lowest = leases[0].seq
         if leases:
             self._note(leases[0].deadline, leases)
@@ -259,15 +309,17 @@ class LeaseTable:
 
     def put_back(self, jobs: Iterable[int]) -> None:
         """Puts undelivered jobs returned by `take` back into the free list."""
+        priorities = self.priorities
         for seq in jobs:
-            heappush(self._free, seq)
+            if not (priorities and priorities.push(seq)):
+                heappush(self._free, seq)
 
     def withdraw(self, leases: Iterable[Lease]) -> None:
         """Undoes a claim that could not be logged: it was never answered, so it does not count as a delivery."""
         for lease in leases:
             if lease.seq in self.moving:
                 self.moving.discard(lease.seq)
-                heappush(self._free, lease.seq)
+                self.put_back((lease.seq,))
             if lease.holder is not None:
                 lease.holder.ended(lease.seq)
         self._count()
@@ -372,6 +424,16 @@ class LeaseTable:
         if history is not None:
             self.reason_bytes -= sum([len(one.reason) for one in history.last])
 
+    def order(self, seqs: Sequence[int], order: JobOrder) -> None:
+        """Delays or prioritizes new jobs."""
+        if order.priority:
+            self.priorities.set(seqs, order.priority)
+            self._lowest = min(self._lowest, seqs[0])
+        if order.ready_at:
+            self.delay(seqs, order.ready_at)
+        elif order.priority:
+            self.put_back(seqs)
+
     def delay(self, seqs: Sequence[int], ready_at: int) -> None:
         """Delays jobs without a lease; they must not be in the free list."""
         if seqs:
@@ -449,10 +511,12 @@ class LeaseTable:
         return bool(lost)
 
     def _known_count(self) -> int:
-        return self.in_flight + self.held_back + len(self.delivered)
+        return self.in_flight + self.held_back + len(self.delivered) + len(self.priorities.by_seq)
 
     def _known_seqs(self) -> list[int]:
-        return [*self.leases, *self.leaving, *self.moving, *self.delayed, *self.delivered]
+        return [
+            *self.leases, *self.leaving, *self.moving, *self.delayed, *self.delivered, *self.priorities.by_seq
+        ]  # fmt: skip
 
     def _forget_all(self, seqs: Iterable[int]) -> None:
         leases, leaving, delayed, delivered = self.leases, self.leaving, self.delayed, self.delivered
@@ -460,6 +524,10 @@ class LeaseTable:
             seqs = list(seqs)
             for seq in seqs:
                 self._forget_failures(seq)
+        if self.priorities:
+            seqs = list(seqs)
+            for seq in seqs:
+                self.priorities.forget(seq)
         for seq in seqs:
             if leaving.pop(seq, None) is not None:
                 if delivered:
@@ -502,7 +570,9 @@ class LeaseTable:
         self.cursor = 0
         self._known_below = max(self._known_seqs(), default=-1) + 1
         self._lowest = min(self._known_seqs(), default=_NONE)
-        self._free = sorted(seq for seq in self.delivered if seq not in self.delayed)
+        by_priority = self.priorities.by_seq
+        self._free = sorted(seq for seq in self.delivered if seq not in self.delayed and seq not in by_priority)
+        self.priorities.rebuild(lambda seq: seq not in self.delayed and seq not in self.leases)
         delayed, self.delayed, self._delays = self.delayed, {}, []
         by_moment: dict[int, list[int]] = {}
         for seq, ready_at in delayed.items():

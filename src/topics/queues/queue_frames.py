@@ -7,7 +7,7 @@
                events 1 to 3 of older logs are the same without `lasts`
     DELAY      u64 ready at | u64 first seq | u64 last seq | u64 lasts, which older logs do not have
     ARRIVAL    u8 reason | u64 topic id of the source | u32 count | u64 seq there, for each record | block
-    QUEUE      msgpack of `JobsFailed` or `QueuePaused`
+    QUEUE      msgpack of `JobsFailed`, `QueuePaused` or `JobsPrioritized`
     DEPARTURE  u8 reason | u64 topic id of the destination | ranges: u64 first, u64 last, inclusive, ascending, apart
 
 An acknowledgement is a DELETE: the job is gone, and with it its lease. Expiry is not logged at all: a lease states when
@@ -19,8 +19,8 @@ A QUEUE frame with the reasons of failed jobs precedes the LEASE that returns th
 if leases are logged. A failure is identified by the number of its delivery, so that reading it twice counts once. A
 pause is always logged.
 
-DELAY precedes its APPEND in the same write. A crash between the two leaves a delay for jobs that do not exist, which
-recovery drops; in the reverse order a job would be ready too early.
+DELAY and a QUEUE frame with a priority precede their APPEND or TXN_APPEND in the same write. A crash between the two
+leaves them for jobs that do not exist, which recovery drops; in the reverse order a job would be ready too early.
 
 A move is an ARRIVAL in the destination's shard and a DEPARTURE in the source's. The arrival contains the records by
 value and is effective once it is in the log: recovery adds a missing departure. Reason 1 is a job that exceeded its
@@ -76,6 +76,14 @@ class Ending(NamedTuple):
     """By the clock on the wall."""
     lasts_ms: int | None
     """The remaining time when the frame was written; None if it was not recorded."""
+
+
+class JobOrder(NamedTuple):
+    """When and in which order appended jobs can be claimed."""
+
+    ready_at: int
+    """By the steady clock; 0 is at once."""
+    priority: int
 
 
 class LeaseFrame(NamedTuple):
@@ -149,6 +157,8 @@ class QueuePart(msgspec.Struct, array_like=True, frozen=True):
     failures: list[tuple[int, JobHistory]] = []
     """Seq and past failures; only when the queue's leases are durable."""
     paused: bool = False
+    priorities: list[tuple[int, int]] = []
+    """Seq and priority, of jobs with another priority than 0."""
 
 
 class JobsFailed(msgspec.Struct, array_like=True, frozen=True, tag=1, gc=False):
@@ -168,7 +178,15 @@ class QueuePaused(msgspec.Struct, array_like=True, frozen=True, tag=2, gc=False)
     paused: bool
 
 
-QueueEvent = JobsFailed | QueuePaused
+class JobsPrioritized(msgspec.Struct, array_like=True, frozen=True, tag=3, gc=False):
+    """The priority of jobs that are appended by the next frame."""
+
+    first: int
+    last: int
+    priority: int
+
+
+QueueEvent = JobsFailed | QueuePaused | JobsPrioritized
 
 encode_event = msgspec.msgpack.Encoder().encode
 _event_decoder: "msgspec.msgpack.Decoder[QueueEvent]" = msgspec.msgpack.Decoder(QueueEvent)

@@ -29,13 +29,16 @@ from topics.model.errors import CorruptSegmentError, TopicsError
 from topics.model.limits import MAX_U64
 from topics.model.records import words
 from topics.model.topic_config import TopicType
+from topics.queues.job_order import PRIORITY_BYTES
 from topics.queues.leases import ClaimDone, ClaimedJob, ClaimResult, Lease, LeaseTable
 from topics.queues.queue_frames import (
     PART_NAME,
     Arrival,
     Ending,
     JobFailure,
+    JobOrder,
     JobsFailed,
+    JobsPrioritized,
     LeaseEvent,
     LeaseState,
     MoveReason,
@@ -111,6 +114,8 @@ class Cut(NamedTuple):
     topic_name: str
     topic_id: int
     slices: list[tuple[Run, int, int]]
+    places: list[int] | None
+    """For jobs in another order than that of their seqs: the place of each in the slices."""
 
     @property
     def cold(self) -> bool:
@@ -118,8 +123,12 @@ class Cut(NamedTuple):
         return any([isinstance(run, Segment) and run.cold and run.blocks is None for run, _, _ in self.slices])
 
 
-def plan_cut(topic: Topic, seqs: Sequence[int]) -> Cut:
-    """The places of the jobs just found; `seqs` ascend."""
+def plan_cut(topic: Topic, seqs: Sequence[int], is_sorted: bool = True) -> Cut:
+    """The places of the jobs just found; `is_sorted` states whether the seqs ascend."""
+    places = None
+    if not is_sorted:
+        place_of = {seq: place for place, seq in enumerate(sorted(seqs))}
+        places = [place_of[seq] for seq in seqs]
     slices: list[tuple[Run, int, int]] = []
     for first, last in ranges_of(seqs):
         seq = first
@@ -129,7 +138,7 @@ def plan_cut(topic: Topic, seqs: Sequence[int]) -> Cut:
             lo, hi = seq - run.first_seq, min(last + 1 - run.first_seq, run.count)
             slices.append((run, lo, hi))
             seq = run.first_seq + hi
-    return Cut(topic.name, topic.id, slices)
+    return Cut(topic.name, topic.id, slices, places)
 
 
 def ranges_of(seqs: Sequence[int]) -> list[SeqRange]:
@@ -154,7 +163,7 @@ def execute_cut(cut: Cut, reader: RunReader) -> list[bytes]:
         except SegmentDamaged as damage:
             first, last = _within((damage.first, damage.last), lo, hi)
             raise CorruptSegmentError(cut.topic_name, run.first_seq + first, run.first_seq + last) from damage
-    return fragments
+    return fragments if cut.places is None else [fragments[place] for place in cut.places]
 
 
 def _of_block(block: Block, lo: int, hi: int) -> list[bytes]:
@@ -425,7 +434,7 @@ class Queue:
         jobs = (
             len(lease_table.leases) + len(lease_table.leaving) + len(lease_table.delayed) + len(lease_table.delivered)
         )
-        return JOB_BYTES * jobs + lease_table.reason_bytes
+        return JOB_BYTES * jobs + PRIORITY_BYTES * len(lease_table.priorities.by_seq) + lease_table.reason_bytes
 
     @property
     def counters(self) -> tuple[int, int]:
@@ -490,10 +499,13 @@ class QueueFeature:
             self.delay(topic, first, last, self._core.time.resumed(ready))
         elif frame.kind is FrameKind.QUEUE:
             event = decode_event(frame.body)
+            queue = queue_of(topic, self._core)
             if isinstance(event, QueuePaused):
-                queue_of(topic, self._core).paused = event.paused
+                queue.paused = event.paused
+            elif isinstance(event, JobsPrioritized):
+                queue.lease_table.priorities.set(range(event.first, event.last + 1), event.priority)
             else:
-                note_failures(queue_of(topic, self._core).lease_table, event)
+                note_failures(queue.lease_table, event)
         else:
             self._replay_lease(topic, frame)
 
@@ -556,6 +568,7 @@ class QueueFeature:
             time.wall(),
             part.failures,
             part.paused,
+            part.priorities,
         )
 
     def load(self, topic: Topic, part: bytes) -> None:
@@ -565,6 +578,7 @@ class QueueFeature:
         lease_table.delayed = {seq: self._resumed(ready_at, saved) for seq, ready_at in saved.delayed}
         lease_table.delivered = dict(saved.delivered)
         queue_of(topic, self._core).paused = saved.paused
+        lease_table.priorities.load(saved.priorities)
         lease_table.load_failures(saved.failures)
         for lease in saved.leases:
             deadline = self._resumed(lease.deadline, saved)
@@ -586,6 +600,11 @@ class QueueFeature:
     def delay(self, topic: Topic, first: int, last: int, ready_at: int) -> None:
         """Delays jobs that were just appended."""
         queue_of(topic, self._core).lease_table.delay(range(first, last + 1), ready_at)
+        self._core.memory.note(topic)
+
+    def order(self, topic: Topic, first: int, last: int, order: JobOrder) -> None:
+        """Delays or prioritizes jobs that are about to be published."""
+        queue_of(topic, self._core).lease_table.order(range(first, last + 1), order)
         self._core.memory.note(topic)
 
     def _topic_deleted(self, topic: Topic) -> None:
@@ -622,10 +641,12 @@ def _durable_part(queue: Queue) -> QueuePart:
     return QueuePart(
         lease_table.dead_lettered, list(lease_table.delayed.items()), states, list(lease_table.delivered.items()),
         failures=list(lease_table.failures.items()), paused=queue.paused,
+        priorities=list(lease_table.priorities.by_seq.items()),
     )  # fmt: skip
 
 
 def _plain_part(queue: Queue) -> QueuePart:
     lease_table = queue.lease_table
     appended = [(seq, ready_at) for seq, ready_at in lease_table.delayed.items() if seq not in lease_table.delivered]
-    return QueuePart(lease_table.dead_lettered, appended, paused=queue.paused)
+    priorities = list(lease_table.priorities.by_seq.items())
+    return QueuePart(lease_table.dead_lettered, appended, paused=queue.paused, priorities=priorities)

@@ -206,7 +206,7 @@ class Queues:
         self._jobs = Jobs(core, background, self._dispatcher, self._letters)
         feature.freed.subscribe(self._dispatcher.schedule)
         core.topic_removed.subscribe(self._topic_removed)
-        core.jobs_delayed.subscribe(feature.delay)
+        core.jobs_ordered.subscribe(feature.order)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self.alarms.start(loop)

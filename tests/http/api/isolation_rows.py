@@ -341,7 +341,8 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
         "leases_durable", "retain_for_consumers",
     }),
     "AppendBody": frozenset({
-        "records", "node", "idempotency_key", "idempotency_check", "create", "delay_ms", "disable_backpressure",
+        "records", "node", "idempotency_key", "idempotency_check", "create", "delay_ms", "run_at", "priority",
+        "disable_backpressure",
         "expected_head_seq", "fence", "new_fence",
     }),
     "FenceBody": frozenset({"fence", "new_fence"}),
@@ -378,7 +379,8 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
         "consistency",
     }),
     "Publish": frozenset({
-        "records", "node", "idempotency_key", "idempotency_check", "create", "delay_ms", "disable_backpressure",
+        "records", "node", "idempotency_key", "idempotency_check", "create", "delay_ms", "run_at", "priority",
+        "disable_backpressure",
         "request_id", "return_seqs", "expected_head_seq", "fence", "new_fence",
     }),
     "Subscribe": frozenset({

@@ -116,6 +116,45 @@ def test_a_job_with_a_wrong_delay_is_refused(jobs: Callable[..., Jobs], delay_ms
     assert queue.read() == []
 
 
+def test_run_at_delays_a_job_until_a_time(jobs: Callable[..., Jobs]) -> None:
+    queue = jobs()
+    now = time.time_ns() // 1_000_000
+    queue.append("later", run_at=now + 86_400_000 * 30)
+    queue.append("soon", run_at=now + 100)
+    queue.append("late", run_at=now - 1)
+    assert [job["data"] for job in queue.claim()] == ["late"]
+    time.sleep(0.15)
+    assert [job["data"] for job in queue.claim()] == ["soon"]
+
+
+def test_jobs_are_claimed_by_priority(jobs: Callable[..., Jobs]) -> None:
+    queue = jobs()
+    queue.append("usual")
+    queue.append("idle", priority=-1)
+    queue.append("urgent", "urgent too", priority=1000)
+    listed = queue.api.get(f"/v0/topics/{queue.name}/jobs").json()["jobs"]
+    assert [job.get("priority", 0) for job in listed] == [0, -1, 1000, 1000]
+    assert [job["data"] for job in queue.claim(3)] == ["urgent", "urgent too", "usual"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("priority", 1001), ("priority", -1001), ("priority", 1.5), ("run_at", -1), ("run_at", 2**60), ("run_at", "now")],
+)
+def test_a_job_with_a_wrong_order_is_refused(jobs: Callable[..., Jobs], field: str, value: object) -> None:
+    queue = jobs()
+    body = {"records": [{"data": 1}], field: value}
+    answer = queue.api.post(f"/v0/topics/{queue.name}", json=body)
+    assert refused(answer, 400, "invalid_request")["field"] == field
+    assert queue.read() == []
+
+
+def test_only_queues_have_priorities(api: httpx.Client, name: str) -> None:
+    api.put(f"/v0/topics/{name}", json={})
+    for fields in ({"priority": 1}, {"run_at": 1}):
+        refused(api.post(f"/v0/topics/{name}", json={"records": [{"data": 1}], **fields}), 409, "not_a_queue")
+
+
 # Dead letters
 
 
