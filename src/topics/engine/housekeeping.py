@@ -9,10 +9,10 @@ The cold tier in an object store: the checks at a start, and the removal of left
 A store may be unavailable for a while, and a server must start and serve without it. So no decision is made from a
 failed request:
 
-* A start fetches only missing copies of what it needs: the indexes and the flags of cold segments. Whether each
-  segment's data is still there shows when it is read, or by `topics verify`.
-* An empty data folder does not start until the store has confirmed that it is empty as well. The new
-  topics would get the numbers of those in the store, and their segments would be written over.
+* A start fetches only missing copies of what it needs: the indexes and the flags of cold segments. A missing data file
+  is found when it is read, or by `topics verify`.
+* An empty data folder does not start until the store has confirmed that it is empty as well. Otherwise new topics would
+  get the numbers of topics in the store and overwrite their segments.
 * Unreferenced objects are removed while the server runs, after the store was listed, and not by the start.
 """
 

@@ -9,8 +9,8 @@ Response encoding: heads and bodies as bytes, and gzip.
     connection: close | keep-alive             only where it differs from the version's default
     content-length: 123
 
-Everything down to the content type is the same for all responses of a second with the same status and type, so it is
-made once a second for each pair and kept in `prefixes`.
+Everything up to the content type is equal for all responses of a second with the same status and type, so it is built
+once a second for each pair and cached in `prefixes`.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ from topics.system.fair_scheduler import Task, in_slices
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-# From here on head and body are handed to the transport as two pieces, for joining them would copy the body.
+# From this size on head and body are passed to the transport as two pieces, because joining them would copy the body.
 JOINED_BYTES_MAX = 32 * 1024
 
-# The last lines of small answers, made once.
+# The last header lines of small answers, built once.
 LENGTH_LINES = tuple(b"content-length: %d\r\n\r\n" % length for length in range(1024))
 
 _BODILESS = frozenset((HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED))
@@ -47,17 +47,17 @@ def is_bodiless(status: int) -> bool:
 
 
 class Renderer:
-    """Makes the bytes of answers; one for a server."""
+    """Encodes answers; one instance for each server."""
 
     __slots__ = ("_bare", "_date", "_second", "prefixes")
 
     def __init__(self) -> None:
         self._second = -1
         self._date = b""
-        # Statuses without a body are never in here: a caller that finds a prefix may add a length and a body.
+        # Statuses without a body are never in this dict: a caller that finds a prefix may add a length and a body.
         self.prefixes: dict[tuple[int, str], bytes] = {}
         self._bare: dict[int, bytes] = {}
-        """Beginnings of answers without a content type: of those without a body, and what the others go on from."""
+        """Prefixes without a content type: for answers without a body, and to build the other prefixes."""
         self.set_time(0)
 
     def set_time(self, now_ms: int) -> None:
@@ -69,7 +69,7 @@ class Renderer:
             self._bare = {}
 
     def prefix(self, status: int, content_type: str) -> bytes:
-        """Status line, date and content type; an empty content type gives no such line."""
+        """Returns status line, date and content type; an empty content type adds no line."""
         found = self.prefixes.get((status, content_type))
         if found is None:
             found = self._bare.get(status)
@@ -91,7 +91,10 @@ class Renderer:
         *,
         head_only: bool = False,
     ) -> tuple[bytes, ...]:
-        """The pieces of a whole answer. `head_only` is for HEAD: the length is included and the body is not sent."""
+        """Returns the pieces of a whole answer.
+
+        `head_only` is for HEAD: the length is included and the body is not sent.
+        """
         head = self.prefix(status, content_type) + header_lines(headers) + connection
         if is_bodiless(status):
             return (head + b"\r\n",)
@@ -108,17 +111,17 @@ class Renderer:
 
 
 def connection_line(http_version: str, *, keep: bool) -> bytes:
-    """The Connection header, where it is needed: each version has its own default."""
+    """The Connection header, if needed: each version has a different default."""
     if http_version == "1.1":
         return b"" if keep else b"connection: close\r\n"
     return b"connection: keep-alive\r\n" if keep else b"connection: close\r\n"
 
 
 def header_lines(headers: Iterable[tuple[str, str]]) -> bytes:
-    """Raises `ValueError` for text that would end a line early: a client's text must not forge another header."""
+    """Raises `ValueError` for text with a line break: a client's text must not inject another header."""
     lines = [f"{name}: {value}\r\n" for name, value in headers]
     text = "".join(lines)
-    # Looked at together, because some answers have thirty.
+    # Checked together, because some answers have thirty.
     if text.count("\r") != len(lines) or text.count("\n") != len(lines) or "\0" in text:
         line = next(line for line in lines if "\0" in line or "\r" in line[:-2] or "\n" in line[:-2])
         raise ValueError(f"a header of an answer holds a line end: {line.partition(':')[0]!r}")
@@ -134,7 +137,7 @@ def _phrase(status: int) -> bytes:
 
 # Compression: gzip for clients that accept it.
 
-# The lowest level: on JSON it gives most of the saving for a third of the time of the usual one.
+# The lowest level: on JSON it has most of the saving in a third of the time of the default level.
 _LEVEL = 1
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
@@ -149,7 +152,7 @@ def compress_later(body: bytes, done: Callable[[bytes], None]) -> None:
 
     def compressed(future: asyncio.Future[bytes]) -> None:
         if not future.cancelled():
-            # A thread that fails, for want of memory, leaves the body as it is.
+            # If the thread fails, such as for lack of memory, the body stays uncompressed.
             done(body if future.exception() else future.result())
 
     asyncio.get_running_loop().run_in_executor(None, compress, body).add_done_callback(compressed)
@@ -157,9 +160,9 @@ def compress_later(body: bytes, done: Callable[[bytes], None]) -> None:
 
 @functools.lru_cache(maxsize=256)
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether an Accept-Encoding value prefers gzip to the plain body, or likes them alike.
+    """Returns whether an Accept-Encoding value prefers gzip to the plain body, or accepts both equally.
 
-    Cached because a client sends the same value with every request; the cache is small and old values leave it.
+    Cached because a client sends the same value with every request.
     """
     qualities: dict[str, float] = {}
     for item in accept_encoding.lower().split(","):
@@ -171,7 +174,7 @@ def accepts_gzip(accept_encoding: str) -> bool:
 
 
 def _quality(parameters: str) -> float:
-    """The weight of a coding: Default 1; 0 for a value that is not a number from 0 to 1."""
+    """Returns the weight of a coding: by default 1; 0 for a value that is not a number from 0 to 1."""
     name, _, value = parameters.partition("=")
     if not name.strip():
         return 1.0
@@ -198,22 +201,22 @@ class Channel(Protocol):
     gzip_min_bytes: int
     gzip_inline_bytes: int
     small_bytes: int
-    """Shorter bodies are never compressed, and the line with their length is prepared."""
+    """Shorter bodies are never compressed, and the line with their length is cached."""
 
     def deliver_plain(self, exchange: "Exchange", answer: bytes) -> None:
-        """Sends a small answer in the usual form when the exchange's turn comes."""
+        """Sends a small answer in the usual form at the exchange's turn."""
         ...
 
     def deliver_run(self, exchanges: Sequence["Exchange"], answers: Sequence[bytes]) -> None:
-        """Sends several such answers, to requests that came one after the other."""
+        """Sends several such answers, to consecutive requests."""
         ...
 
     def deliver(self, exchange: "Exchange", payload: tuple[bytes, ...]) -> None:
-        """Sends the answer when the exchange's turn comes."""
+        """Sends the answer at the exchange's turn."""
         ...
 
     def is_last(self, exchange: "Exchange") -> bool:
-        """Whether the connection ends after this answer for reasons of the server."""
+        """Returns whether the server closes the connection after this answer."""
         ...
 
     def open_stream(self, exchange: "Exchange", payload: tuple[bytes, ...], stream: Stream) -> None: ...
@@ -221,7 +224,7 @@ class Channel(Protocol):
     def hand_over(self, exchange: "Exchange") -> Upgrade: ...
 
     def room(self, account: Account) -> int:
-        """How many bytes the answer may have, for a caller that asks."""
+        """Returns the number of bytes that the answer may have."""
         ...
 
     def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
@@ -229,33 +232,33 @@ class Channel(Protocol):
         ...
 
     def run(self, exchange: "Exchange", task: Task, owner: Hashable | None) -> None:
-        """Runs a long task on a request under fair scheduling; see `Exchange.run`."""
+        """Runs a long task of a request under fair scheduling; see `Exchange.run`."""
         ...
 
 
 class Exchange(msgspec.Struct, eq=False):
-    """A complete request that wants one answer: `respond`, `start_stream` or `upgrade`, once, on the loop's thread.
+    """A complete request that needs one answer: `respond`, `start_stream` or `upgrade`, once, on the loop's thread.
 
-    When the client goes away first, `on_disconnect` is called, and a later answer is dropped silently. A client that
-    only closes its sending side counts as gone for requests with `on_disconnect`, because it cannot be distinguished
-    from a disconnected one; it still gets the answers of other requests.
+    If the client disconnects first, `on_disconnect` is called, and a later answer is dropped silently. A client that
+    only closes its sending side counts as disconnected for requests with `on_disconnect`, because the two cannot be
+    distinguished; it still gets the answers of other requests.
     """
 
     head: RequestHead
-    # The connection; None once there is nothing more to be sent.
+    # The connection; None after the last output.
     channel: Channel | None
-    # Monotonic seconds when the head was complete.
+    # The monotonic time in seconds when the head was complete.
     started: float
-    # An answer by the usual form: HTTP/1.1, kept alive, with a body.
+    # Whether the answer has the usual form: HTTP/1.1, kept alive, with a body.
     plain: bool
-    # Whether the connection may go on after the answer.
+    # Whether the connection may continue after the answer.
     keep: bool
     body: bytes = b""
-    # The body instead, where it is long and its head states that it is taken so.
+    # The body instead, if it is long and the application accepts a `LargeBody`.
     large_body: LargeBody | None = None
     # The bytes of the answer while earlier exchanges of the connection still wait for theirs.
     payload: tuple[bytes, ...] | None = None
-    # How long it is, while it waits for them.
+    # Its length while it waits.
     held_bytes: int = 0
     answered: bool = False
     expects_continue: bool = False
@@ -264,23 +267,24 @@ class Exchange(msgspec.Struct, eq=False):
 
     @property
     def peer(self) -> str:
-        """The client's address, host:port; empty once it is gone."""
+        """The client's address, host:port; empty after it has disconnected."""
         return "" if self.channel is None else self.channel.peer
 
     def room(self, account: Account) -> int:
-        """How many bytes the answer may have: less, the more of its account's answers and of all lie unread."""
+        """The number of bytes that the answer may have; it shrinks with the unread bytes of its account and of all
+        clients."""
         return FLOOR_BYTES if self.channel is None else self.channel.room(account)
 
     def run(self, task: Task, owner: Hashable | None = None) -> None:
-        """Runs a long task on this request under fair scheduling (`system.fair_scheduler`), until it ends or the client
-        is gone. Later requests of the connection start after it, so that their order is kept. Tasks of one `owner`, by
-        default of the connection, run one after the other."""
+        """Runs a long task of this request under fair scheduling (`system.fair_scheduler`), until it ends or the client
+        disconnects. Later requests of the connection start after it, so that their order is kept. Tasks of one `owner`,
+        by default the connection, run one after the other."""
         if self.channel is not None:
             self.channel.run(self, task, owner)
 
     @property
     def gone(self) -> bool:
-        """Whether an answer would go nowhere."""
+        """Whether an answer would be dropped."""
         return self.channel is None and not self.answered
 
     def respond(
@@ -290,7 +294,7 @@ class Exchange(msgspec.Struct, eq=False):
         content_type: str = "application/json",
         headers: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Sends the whole answer. Raises `RuntimeError` when there is one already, `ValueError` for a bad header."""
+        """Sends the whole answer. Raises `RuntimeError` if there is one already, `ValueError` for a bad header."""
         channel = self.channel
         if channel is None or self.answered:
             self._drop_answer()
@@ -312,10 +316,10 @@ class Exchange(msgspec.Struct, eq=False):
         self._respond_in_full(channel, Answer(status, body, content_type, headers))
 
     def _length_lines(self, channel: Channel, nbytes: int) -> bytes:
-        """The last header lines of a large answer that is not compressed; none otherwise."""
+        """Returns the last header lines of a large uncompressed answer; otherwise none."""
         if nbytes > JOINED_BYTES_MAX or b"accept-encoding" in self.head.headers.first:
             return b""
-        # Also where the body stays plain: a cache must not give this answer to a client that accepts gzip.
+        # Also if the body stays plain: a cache must not return this answer to a client that accepts gzip.
         vary = _VARY_LINE if nbytes >= channel.gzip_min_bytes else b""
         return b"%bcontent-length: %d\r\n\r\n" % (vary, nbytes)
 
@@ -355,17 +359,18 @@ class Exchange(msgspec.Struct, eq=False):
                 channel.deliver(self, payload)
 
     def _headers(self, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-        """The headers of a response, with those that the application adds to every response to this request."""
+        """Returns the headers of a response, including headers that the application adds to every response of this
+        request."""
         head = self.head
         if head.answer_headers:
             headers = (*headers, *head.answer_headers)
         return headers if head.allow_origin is None else for_origin(head.allow_origin, headers)
 
     def start_stream(self, status: int, headers: Sequence[tuple[str, str]], *, chunked: bool = False) -> Stream:
-        """Begins an answer without a known end; the handler gives its Content-Type among the headers.
+        """Starts an answer of unknown length; the handler passes its Content-Type in the headers.
 
-        Not chunked, the bytes go out as they are, so that one encoded message can be shared by many streams, and the
-        end of the stream is the end of the connection. Chunked, each write is framed and the connection lives on.
+        Without chunks the bytes are sent unchanged, so one encoded message can be shared by many streams, and the end
+        of the stream closes the connection. With chunks each write is framed and the connection stays open.
         """
         channel = self.channel
         if channel is None or self.answered:
@@ -385,7 +390,7 @@ class Exchange(msgspec.Struct, eq=False):
         return stream
 
     def upgrade(self) -> Upgrade:
-        """Takes the connection over for another protocol; HTTP has nothing to do with it any more.
+        """Hands the connection over to another protocol.
 
         Only for a request whose head contains `upgrade`. Nothing is sent: the new owner writes the 101 itself.
         """
@@ -400,16 +405,17 @@ class Exchange(msgspec.Struct, eq=False):
         return channel.hand_over(self)
 
     def on_disconnect(self, callback: Callable[[], None]) -> None:
-        """`callback` is called once, if the client goes away before it is answered."""
+        """`callback` is called once, if the client disconnects before it is answered."""
         if self.channel is not None:
             self.disconnect_callback = callback
         elif not self.answered:
             callback()
 
     def lose(self) -> None:
-        """Reports that the client is gone. Called by the connection, any number of times.
+        """Reports that the client has disconnected. Called by the connection, any number of times.
 
-        The request is executed nevertheless, once it was taken: its body may not be read yet."""
+        A request that was accepted is executed nevertheless; its body may not be read yet.
+        """
         self.channel = None
         self.payload = None
         self.large_body = None
@@ -423,7 +429,8 @@ class Exchange(msgspec.Struct, eq=False):
                 _logger.exception("disconnect handler failed")
 
     def _drop_answer(self) -> None:
-        """An answer that cannot be sent: quietly dropped for a client that is gone, a mistake of ours otherwise."""
+        """Handles an answer that cannot be sent: dropped silently for a disconnected client, otherwise an internal
+        error."""
         if self.answered:
             raise RuntimeError(f"{self.head.method} {self.head.path} is answered twice")
         self.answered = True
@@ -432,8 +439,10 @@ class Exchange(msgspec.Struct, eq=False):
 def request_task(
     exchange: Exchange, task: Task, monotonic: Callable[[], float], done: Callable[[], None] | None = None
 ) -> Task:
-    """A task on a request as its connection schedules it: it ends when the client is gone, and a failure is answered.
-    `done` is called in the end."""
+    """Wraps a task of a request for the scheduler: it ends when the client disconnects, and a failure is answered.
+
+    `done` is called at the end.
+    """
     try:
         if not exchange.gone:
             for pause in in_slices(task, monotonic):
@@ -452,10 +461,10 @@ def request_task(
 
 
 def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None:
-    """Answers many requests of one route, each with its JSON object and status 200, in fewer steps than `respond`
-    takes for one. They are counted together, and those that came together are answered so.
+    """Answers many requests of one route, each with a JSON object and status 200, with less work than `respond` for
+    each. They are counted together, and requests that arrived together are answered together.
 
-    An exchange that cannot be answered does not hold back the others.
+    An exchange that cannot be answered does not delay the others.
     """
     counter, head, reported, others = exchanges[0].head.counter, b"", -1, 0
     each = counter if counter is not None and not counter.mask else None
@@ -473,7 +482,7 @@ def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None
                 exchange.respond(200, body)
                 continue
             if nbytes != reported:
-                # Most are as long as the one before.
+                # Most have the length of the previous one.
                 head, reported = channel.renderer.prefix(200, "application/json") + LENGTH_LINES[nbytes], nbytes
             if each is not None:
                 each.count(exchange, 200)
@@ -502,8 +511,10 @@ def _deliver(channel: Channel, run: list[Exchange], answers: list[bytes]) -> Non
 def respond_bodiless(
     exchanges: Sequence[Exchange], status: int, lines: Sequence[bytes], otherwise: Callable[[Exchange, int], None]
 ) -> None:
-    """The same for answers without a body, each with its header lines and the empty one behind them. `otherwise`
-    answers one that takes more than that; it is told its number."""
+    """Like `respond_all`, for answers without a body.
+
+    Each item has its header lines and the final empty line. `otherwise` gets the index of an answer that needs more.
+    """
     counter, prefix, others = exchanges[0].head.counter, b"", 0
     each = counter if counter is not None and not counter.mask else None
     for number, exchange in enumerate(exchanges):
@@ -526,7 +537,7 @@ def respond_bodiless(
 
 
 def for_origin(origin: str, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-    """The headers of an answer that a page of this origin may read, and no other; empty is none at all."""
+    """Returns the headers of an answer that only pages of this origin may read; empty for none."""
     others = [pair for pair in headers if pair[0].lower() not in _READERS]
     if not origin:
         return others
@@ -545,7 +556,7 @@ def _gzipped(answer: Answer, compressed: bytes) -> Answer:
 
 
 class OneRequest(int):
-    """A limit that holds for one request, and has no information about the next one with the same head."""
+    """A limit for one request only; the next request with the same head is checked again."""
 
 
 BatchHandler = Callable[[Sequence[Exchange], int], bool]
@@ -553,31 +564,37 @@ BatchHandler = Callable[[Sequence[Exchange], int], bool]
 
 
 class Application(Protocol):
-    """The product, seen from HTTP."""
+    """The interface of the application for the HTTP layer."""
 
     @property
     def admission(self) -> object:
-        """Represents all inputs of `admit` besides the head. It is replaced whenever any of them changes; until then an
-        admitted head stays admitted without another check. If a decision depends on other inputs, such as the time,
-        `admit` returns the limit as `OneRequest`."""
+        """Represents all inputs of `admit` besides the head.
+
+        It is replaced whenever one of them changes; until then an admitted head stays admitted without another check.
+        If a decision depends on other inputs, such as the time, `admit` returns the limit as `OneRequest`.
+        """
         ...
 
     def admit(self, head: RequestHead) -> int | Refusal:
-        """Decides on a request by its head alone, before its body: how many bytes the body may have once decoded, or
-        the answer at once. Nothing is buffered for a request that is refused here.
+        """Decides on a request by its head, before its body: returns the maximum size of the decoded body, or a
+        refusal. Nothing is buffered for a refused request.
 
-        One head may come for many requests: its values may be kept in its `context`. The decision holds until
-        `admission` is another object."""
+        One head may be used for many requests: results may be stored in its `context`. The decision is valid until
+        `admission` is replaced.
+        """
         ...
 
     def handle(self, exchange: Exchange) -> None:
-        """Takes a complete request. It may be answered before this returns or at any time later."""
+        """Handles a complete request. It may be answered before this returns or at any time later."""
         ...
 
     def batch_handler(self, head: RequestHead) -> BatchHandler | None:
-        """The batch handler of a request head that is admitted; None where it has none. A batch handler gets several
-        requests with this head that came together, with the length of their bodies, and takes all of them or none; if
-        none, they go to `handle`. The result holds for as long as the head is admitted."""
+        """Returns the batch handler of an admitted head, or None.
+
+        A batch handler gets several requests with this head that arrived together, with the length of their bodies, and
+        handles all of them or none; if none, they are passed to `handle`. The result is valid while the head is
+        admitted.
+        """
         ...
 
     def refuse(self, error: HttpError, path: str) -> Refusal:

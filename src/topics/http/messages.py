@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from topics.http.exchange import Exchange
 
 
-# The headers of a request, as they came.
+# The headers of a request, as received.
 
 
 @functools.lru_cache(maxsize=256)
 def _key(name: str) -> bytes:
-    # The names asked for are literals of the program, so the cache holds all of them.
+    # The requested names are literals of the program, so the cache contains all of them.
     return name.lower().encode("latin-1")
 
 
 class Headers(msgspec.Struct, eq=False, gc=False):
-    """Names, which have no case and are kept in small letters, with their values; duplicates are kept too.
+    """Header names in lower case, with their values, including duplicates.
 
-    Values stay bytes until they are read: most headers of most requests never are. Nearly every name occurs once, so a
-    mapping holds the first value of each, and a list the few that repeat a name.
+    Values stay bytes until they are read, because most are never read. Nearly every name occurs once, so a mapping has
+    the first value of each, and a list the few repeated ones.
     """
 
     first: dict[bytes, bytes]
@@ -50,23 +50,23 @@ class Headers(msgspec.Struct, eq=False, gc=False):
     @overload
     def get(self, name: str, default: str) -> str: ...
     def get(self, name: str, default: str | None = None) -> str | None:
-        """The first value of `name`, without the blanks around it."""
+        """Returns the first value of `name`, stripped."""
         value = self.first.get(_key(name))
         return default if value is None else _text(value)
 
     def get_all(self, name: str) -> list[str]:
-        """Every value of `name`, in order."""
+        """Returns every value of `name`, in order."""
         key = _key(name)
         if key not in self.first:
             return []
         return [_text(self.first[key]), *(_text(value) for given, value in self.repeated if given == key)]
 
     def get_list(self, name: str) -> str:
-        """All values of a header that is a list, as the one value they mean; empty when there is none."""
+        """Returns all values of a list header, joined to one value; empty if there is none."""
         return ", ".join(self.get_all(name))
 
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        """All of them, as bytes: in the order in which each name first came, those that repeat one at the end."""
+        """Returns all headers as bytes, in the order of first occurrence, repeated ones at the end."""
         yield from self.first.items()
         yield from self.repeated
 
@@ -81,16 +81,16 @@ class Headers(msgspec.Struct, eq=False, gc=False):
 
 
 def _text(value: bytes) -> str:
-    # The parser cuts blanks before a value and leaves those after it.
+    # The parser strips blanks before a value but not after it.
     return value.decode("latin-1").rstrip(" \t")
 
 
-# Refusals by the HTTP layer itself. The application turns each into its own response format (`Application.refuse`);
-# this is only the status, an error code and a sentence.
+# Refusals by the HTTP layer itself. The application converts each to its response format (`Application.refuse`); this
+# is only the status, an error code and a sentence.
 
 
 class Fault(enum.Enum):
-    """Every refusal of the HTTP layer: its status and its sentence. The member's name is the word for programs."""
+    """Every refusal of the HTTP layer, with its status and its sentence. The member's name is the error code."""
 
     MALFORMED = 400, "this is not a valid HTTP/1.1 request"
     BAD_FRAMING = 400, "the length of the body is not clear"
@@ -111,8 +111,10 @@ class Fault(enum.Enum):
 
 
 class HttpError(Exception):
-    """A refusal. `headers` belong into the answer whatever shape the application gives it; `most` is the bound that
-    was met, where it is a setting."""
+    """A refusal.
+
+    `headers` must be part of the answer in any format; `most` is the exceeded limit, if it is a setting.
+    """
 
     def __init__(
         self, fault: Fault, message: str = "", headers: Sequence[tuple[str, str]] = (), *, most: int = 0
@@ -142,49 +144,49 @@ MIB = 1024 * KIB
 
 
 class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Times are in seconds and are kept by one coarse sweep, so each may run over by one period of it."""
+    """Times are in seconds and are checked by a periodic sweep, so each may be exceeded by one period."""
 
     # The head of a request: request line and headers.
     head_bytes: int = 16 * KIB
     headers_count: int = 100
-    # From the first byte of a head to its end, however steadily the bytes drip in.
+    # From the first byte of a head to its end, even if bytes arrive steadily.
     head_timeout_s: float = 60.0
 
     # The largest body whatever the application allows; the application chooses a limit up to it for each request.
     body_bytes: int = 64 * MIB
-    # All bodies that are being received at this moment. It is what makes many large uploads at once bounded. A body is
-    # there twice while it is made whole, and a few times while it is logged, so memory grows by about twice as much.
+    # The bytes of all bodies being received, which bounds concurrent large uploads. A body is in memory twice while it
+    # is joined, and a few times while it is logged, so memory grows by about twice as much.
     bodies_bytes: int = 256 * MIB
-    # The longest time for so many bytes of a body, or for its end: a slow upload must not hold its place indefinitely.
+    # The maximum time for this many bytes of a body, or for its end: a slow upload must not block its budget
+    # indefinitely.
     body_idle_timeout_s: float = 30.0
     body_step_bytes: int = KIB
     # A compressed body may grow by this factor; up to `inflate_free_bytes` by any factor, as small texts compress well.
     inflate_ratio: int = 200
     inflate_free_bytes: int = MIB
 
-    # How long the loop looks for the next request before it sleeps, while they come that densely
-    # (`http.server_state`).
+    # The time for which the loop polls for the next request before it sleeps (busy polling, `http.server_state`).
     awake_s: float = 0.0
 
-    # The handshake of TLS, where there is one.
+    # The TLS handshake, if used.
     handshake_timeout_s: float = 10.0
 
     # A connection between two requests.
     keep_alive_s: float = 75.0
     connections_max: int = 20_000
-    # Requests of one connection that may be under way at once; the next ones stay in the socket.
+    # Requests of one connection that may be in progress at once; further ones stay in the socket.
     pipeline_depth: int = 16
 
-    # HTTP/2, from a client that begins with it. Its connections have all the limits above, and each of its streams
-    # those of a request; what a connection may do that HTTP/1.1 has no words for is bounded by these.
+    # HTTP/2. Its connections have all the limits above, and each of its streams the limits of a request; the following
+    # ones apply to features that HTTP/1.1 does not have.
     http2: bool = True
-    # Streams of one connection that may be open at once; the next ones are refused.
+    # Streams of one connection that may be open at once; further ones are refused.
     http2_streams: int = 100
     # Bytes of one body, and of all bodies of a connection, that a client may send before they are acknowledged.
     http2_stream_window_bytes: int = MIB
     http2_window_bytes: int = 4 * MIB
-    # How many frames of a kind that makes work without content may come at once, and how many more a second: resets,
-    # and everything else that is not a request, body or answer (`http.h2.frames`).
+    # Token buckets for frames that cost work without content: the burst, and the rate per second, of resets and of all
+    # other frames that are not a request, body or answer (`http.h2.frames`).
     http2_resets: int = 200
     http2_resets_per_s: int = 20
     http2_idle_frames: int = 1000
@@ -196,30 +198,32 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     write_buffer_bytes: int = 256 * KIB
     # The longest time in which a client with a full buffer may read nothing.
     write_idle_timeout_s: float = 60.0
-    # How much longer than a body a message of a WebSocket may be to be read, dropped and refused. A longer one closes
-    # the connection (1009).
+    # The excess over the maximum body size up to which a WebSocket message is read, dropped and refused. A longer one
+    # closes the connection (1009).
     refused_message_bytes: int = 256 * MIB
-    # The frames that one message of a WebSocket may consist of, besides one for each KiB of it, and how many pings and
-    # pongs may come at once and how many more a second. Beyond that the connection is closed (1008).
+    # The maximum number of frames of a WebSocket message, besides one for each KiB, and the burst and rate of pings and
+    # pongs. Beyond that the connection is closed (1008).
     message_fragments: int = 4096
     websocket_control_frames: int = 1000
     websocket_control_frames_per_s: int = 100
-    # A WebSocket that is quiet for the first time is sent a ping, and cut off when it stays quiet for the second.
+    # A WebSocket that is idle for the first time gets a ping, and is closed if it stays idle for the second.
     ping_interval_s: float = 20.0
     ping_timeout_s: float = 20.0
-    # Answers from this size on are compressed for clients that accept it; larger ones than the second on a thread.
+    # Answers from this size on are compressed for clients that accept it; above the second size on a thread.
     gzip_min_bytes: int = KIB
     gzip_inline_bytes: int = 128 * KIB
 
-    # The rest of a refused request: up to this size it is read and dropped and the connection lives on.
+    # The rest of a refused request: up to this size it is read and dropped, and the connection stays open.
     discard_bytes: int = 64 * KIB
-    # When the connection ends instead, how much and how long is read on, so that the answer is not lost to a reset.
+    # If the connection ends instead: the bytes and the time for which input is still read, so that a reset does not
+    # destroy the answer.
     linger_bytes: int = 8 * MIB
     linger_timeout_s: float = 5.0
 
     @property
     def sweep_s(self) -> float:
-        """The period of the sweep: a quarter of the shortest time, and at most a second for the Date header."""
+        """Returns the period of the sweep: a quarter of the shortest timeout, and at most a second for the Date
+        header."""
         shortest = min(
             self.head_timeout_s,
             self.body_idle_timeout_s,
@@ -232,7 +236,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
         return min(1.0, shortest / 4)
 
 
-# Request counters. The application gives each request the counter of its route.
+# Request counters. The application sets the counter of each request's route.
 #
 # Every answer is counted by its status. Latency is measured for each of the first 1024 answers of a counter, and from
 # then on for one in sixteen: measuring each would cost a small request more than 1 percent of its time, and which
@@ -264,13 +268,13 @@ class RequestCounter:
         self.buckets = [0] * (len(BOUNDS_S) + 1)
 
     def count(self, exchange: "Exchange", status: int) -> None:
-        """One answer. `Exchange.respond` has the same in fewer steps."""
+        """Counts one answer. `Exchange.respond` inlines this."""
         number = self.by_status[status] = self.by_status[status] + 1
         if not number & self.mask:
             self.look(exchange, status)
 
     def count_many(self, exchange: "Exchange", status: int, answers: int) -> None:
-        """So many answers that were given together, of which this is the last; for when not each is looked at."""
+        """Counts answers that were sent together, of which this is the last."""
         before = self.by_status[status]
         self.by_status[status] = before + answers
         if (before + answers) // _ONE_IN != before // _ONE_IN:
@@ -287,7 +291,7 @@ class RequestCounter:
             self.mask = _ONE_IN - 1
 
     def answers(self) -> list[tuple[int, int]]:
-        """The statuses that were answered, with how often."""
+        """Returns the number of answers by status."""
         return [(status, count) for status, count in enumerate(self.by_status) if count]
 
 
@@ -300,26 +304,26 @@ class RequestHead(msgspec.Struct, eq=False, gc=False):
     query: str
     headers: Headers
     http_version: str
-    # Whether the client wants to use the connection again.
+    # Whether the client wants to keep the connection alive.
     keep_alive: bool
     # Whether the client asks for another protocol. It may be answered like any other request.
     upgrade: bool = False
     # The application's value for this head, made at admission, for handling it and later requests with the same head.
     context: object = None
-    # Which page in a browser may read the answer, as the application decided; empty is none, None that nobody asked.
+    # The browser origin that may read the answer, set by the application; empty for none, None if not checked.
     allow_origin: str | None = None
     # Additional headers of each response, set by the application; the head then belongs to one request only.
     answer_headers: tuple[tuple[str, str], ...] = ()
     # The client's address, host:port, if needed before there is an exchange.
     peer: str = ""
-    # Whether the application takes a long body as a `LargeBody`, as it decided.
+    # Whether the application accepts a long body as a `LargeBody`.
     takes_large: bool = False
-    # Where the application wants the answer counted.
+    # The counter for the answer.
     counter: RequestCounter | None = None
 
 
 class Answer(NamedTuple):
-    """A whole answer, as the application gives it."""
+    """A whole answer of the application."""
 
     status: int
     body: bytes = b""
@@ -330,12 +334,12 @@ class Answer(NamedTuple):
 # An answer given instead of handling the request.
 Refusal = Answer
 
-# Stands for the head of a request whose head was never understood, so that its refusal keeps its place in the order.
+# A placeholder for a head that could not be parsed, so that its refusal keeps its position in the pipeline.
 UNREAD_HEAD = RequestHead("", b"", "", "", Headers({}, []), "1.1", False)
 
 
 def split_target(target: bytes) -> tuple[str, str]:
-    """Path and query of a request target: `/p?q`, `*`, or the absolute form that proxies are sent."""
+    """Returns path and query of a request target: `/p?q`, `*`, or the absolute form used with proxies."""
     text = target.decode("latin-1")
     if text[0] != "/" and text != "*":
         text = _without_authority(text)
@@ -344,15 +348,17 @@ def split_target(target: bytes) -> tuple[str, str]:
 
 
 def _without_authority(target: str) -> str:
-    """`/p?q` of `http://host/p?q`. The parser has checked that a scheme and an authority are there."""
+    """Returns `/p?q` of `http://host/p?q`. The parser has verified scheme and authority."""
     rest = target.partition("://")[2]
     cut = min((rest.find(mark) for mark in "/?#" if mark in rest), default=len(rest))
     return rest[cut:] if rest[cut : cut + 1] == "/" else "/" + rest[cut:]
 
 
 def can_drop_body(head: RequestHead, length: int | None, most: int) -> bool:
-    """Whether the body of a refused request is simply read over. Not when the client may decide not to send it: then
-    nobody could distinguish the next request from the body."""
+    """Returns whether the body of a refused request is skipped.
+
+    Not if the client may decide not to send it: the next request could then not be distinguished from the body.
+    """
     return length is not None and length <= most and head.keep_alive and "expect" not in head.headers
 
 

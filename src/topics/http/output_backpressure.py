@@ -1,17 +1,17 @@
 """Output backpressure: bytes that clients have not read are counted by connection, by account and in total.
 
-A response that its client does not read stays in memory. One connection alone costs a buffer and a response, but a
-thousand of them that ask for the largest responses and read none would cost gigabytes. So the application asks how long
-a response may be (`Exchange.room`): the more output is unread, the shorter. The client asks for the rest later, from
-where the response ended. While the budget is used up, a connection with unread output is served no further.
+A response that its client does not read stays in memory. One connection costs a buffer and a response, but a thousand
+that request the largest responses and read none would cost gigabytes. So the application limits responses
+(`Exchange.room`): the more output is unread, the shorter they are. The client requests the rest later, from the end of
+the response. While the budget is exhausted, a connection with unread output is not served.
 
 Event streams and WebSockets count as well. They are written to continuously, so each may fill its write buffer. When
-the budget gets tight, a buffer takes more only when it is empty.
+the budget is nearly exhausted, only an empty buffer accepts more.
 
-An account groups the clients that the application counts together, such as those with one API key. It gets half of the
-budget, so that one account does not take the room of the others.
+An account groups the clients that the application counts together, such as those with one API key. It may use half of
+the budget, so that one account does not starve the others.
 
-`Phase` and `Progress` are the other part: they find connections that have stopped moving (idle timeouts).
+`Phase` and `Progress` detect connections without progress (idle timeouts).
 """
 
 import enum
@@ -20,15 +20,15 @@ from typing import Protocol
 from topics.http.messages import HttpLimits
 
 MUCH_BYTES = 16 * 1024
-"""From here on what was written is counted: less is mostly with the system before anybody could ask."""
+"""Larger writes are counted; smaller ones are usually accepted by the system before the next check."""
 FLOOR_BYTES = 64 * 1024
-"""Bytes that a response may have in any case: the system's own buffer takes most of them."""
+"""The minimum size limit of a response: the system's buffer takes most of it."""
 ROOM_PART = 4
-"""One answer gets a part of the room that is left, so that many at once find some."""
+"""The fraction of the remaining budget for one answer, so that concurrent answers get some as well."""
 
 
 class Account:
-    """Connections that share a budget."""
+    """A group of connections that share a budget."""
 
     __slots__ = ("unread_bytes",)
 
@@ -37,7 +37,7 @@ class Account:
 
 
 NOBODY = Account()
-"""Whom unread bytes belong to that the application was not asked about."""
+"""The account of unread bytes that the application has not assigned."""
 
 
 class Meter:
@@ -55,7 +55,7 @@ class Meter:
         self.nbytes = nbytes
 
     def charge(self, account: Account) -> None:
-        """Names the owner."""
+        """Sets the owner."""
         nbytes = self.nbytes
         self.set(0)
         self.account = account
@@ -63,10 +63,10 @@ class Meter:
 
 
 class Sender(Protocol):
-    """A connection that was given something to send."""
+    """A connection with new output."""
 
     def recount(self) -> None:
-        """Reports how much of it is unread."""
+        """Updates the count of its unread bytes."""
         ...
 
 
@@ -79,7 +79,7 @@ class OutputBackpressure:
         self.max_bytes = max_bytes
         self.held_bytes = 0
         self.uncertain: list[Sender] = []
-        """Connections that were given much in this turn of the loop: how much the system took is known after it."""
+        """Connections with much new output in this turn of the loop; their unread bytes are known after it."""
 
     @property
     def exhausted(self) -> bool:
@@ -87,11 +87,11 @@ class OutputBackpressure:
 
     @property
     def tight(self) -> bool:
-        """Whether so much lies unread that connections get their buffers back only when they are empty."""
+        """Whether so many bytes are unread that only empty buffers accept more."""
         return self.held_bytes >= self.max_bytes // 4 * 3
 
     def room(self, account: Account) -> int:
-        """How many bytes one more answer may have."""
+        """Returns the number of bytes that another answer may have."""
         left = min(self.max_bytes - self.held_bytes, self.max_bytes // 2 - account.unread_bytes)
         return max(left // ROOM_PART, FLOOR_BYTES)
 
@@ -102,25 +102,25 @@ class OutputBackpressure:
 
 # Idle timeouts.
 #
-# There is no timer for a connection, and no time is noted in the path of a request. A periodic sweep compares what it
-# sees of each connection with what it saw the last time: the phase, and a number that changes when the phase makes
-# progress. The same twice, or nearly so where bytes are counted, means that the connection has not moved in between.
+# Connections have no timers, and request paths read no clock. A periodic sweep compares each connection with its
+# previous state: the phase, and a number that changes when the phase makes progress. If both are unchanged, or nearly
+# so for byte counts, the connection has made no progress.
 
 
 class Phase(enum.Enum):
     """The phase of a connection, for timeouts."""
 
-    # Between two requests. The end is a quiet close.
+    # Between two requests. Timeout: the connection is closed without an answer.
     IDLE = enum.auto()
-    # Within a head; the number is the request's, so that dripping bytes are not progress.
+    # Within a head; the number is the request's, so single bytes are not progress.
     HEAD = enum.auto()
-    # Within a body; the number is the bytes received, and a few more are not progress.
+    # Within a body; the number is the received bytes, and a few more are not progress.
     BODY = enum.auto()
-    # The handler, or the order of the answers, has the turn: no limit.
+    # Waiting for the handler or for earlier answers: no timeout.
     ANSWERING = enum.auto()
-    # The client has left too much unread; the number is the bytes that are.
+    # The client has left too much unread; the number is the unread bytes.
     WRITING = enum.auto()
-    # Everything is said, and what is left is to get rid of it.
+    # The connection is closing.
     CLOSING = enum.auto()
 
 
@@ -135,7 +135,8 @@ class Progress:
         self._since = 0.0
 
     def look(self, phase: Phase, progress: int, now: float, step: int = 1) -> float:
-        """The seconds for which phase and progress have been the same; progress by less than a step is none."""
+        """Returns the seconds for which phase and progress have not changed; progress by less than a step counts as
+        none."""
         if phase is not self._phase or abs(progress - self._progress) >= step:
             self._phase = phase
             self._progress = progress
@@ -144,7 +145,7 @@ class Progress:
 
 
 def limit_s(phase: Phase, limits: HttpLimits, has_asked: bool) -> float:
-    """For how long a connection may be in one place. `has_asked` states that it has sent a request before."""
+    """Returns the timeout of a phase. `has_asked` states that the connection has sent a request before."""
     match phase:
         case Phase.CLOSING:
             return limits.linger_timeout_s

@@ -1,8 +1,8 @@
 """Request bodies: collected with limits on size, decompression and memory.
 
-A body is given its parts as they come, refuses the part that exceeds a limit, and is either finished or released.
-Limits are checked before bytes are kept, and for gzip before they are even made: zlib is asked for one byte more than
-may still come, so a decompression bomb costs its limit and no more.
+A body receives its parts, refuses the part that exceeds a limit, and is either finished or released. Limits are checked
+before bytes are buffered, and for gzip before they are decompressed: zlib is asked for one byte more than the limit
+allows, so a decompression bomb costs no more than the limit.
 """
 
 import zlib
@@ -12,34 +12,35 @@ from topics.http.messages import Fault, HttpError, HttpLimits
 from topics.system.reserved_memory import reserve_memory
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
-# A file may be several gzip files in a row. Each costs a decompressor, and an empty one has 20 bytes: hence a bound.
+# A body may consist of several gzip members. Each costs a decompressor, and an empty one has 20 bytes, so their number
+# is limited.
 _MEMBERS_MAX = 1000
-# Parts are joined when there are this many, as a body of tiny chunks would cost fifty times its size.
+# Parts are joined when there are this many, because a body of tiny chunks would cost fifty times its size.
 _PARTS_MAX = 64
-# Bodies up to this size are not counted in the budget: the number of connections bounds them well enough.
+# Bodies up to this size are not counted in the budget, because the number of connections bounds them.
 UNCOUNTED_BYTES = 64 * 1024
 LARGE_BYTES = 1024 * 1024
-"""A longer body is given as a `LargeBody` to those who take it so."""
+"""A longer body is passed as a `LargeBody` to applications that accept it."""
 
 
 class Body(Protocol):
     """A body that is being received."""
 
     def add(self, part: bytes) -> None:
-        """Takes the next bytes of the wire. Raises `HttpError` when they are too many or wrong."""
+        """Adds received bytes. Raises `HttpError` if there are too many or they are invalid."""
         ...
 
     def finish(self) -> "bytes | LargeBody":
-        """The whole body, decoded. Raises `HttpError` when it is not complete."""
+        """Returns the whole body, decoded. Raises `HttpError` if it is incomplete."""
         ...
 
     def release(self) -> None:
-        """Gives back what is held of a body that will not be finished. May be called more than once."""
+        """Releases the memory of a body that will not be finished. May be called more than once."""
         ...
 
 
 class Budget:
-    """The bytes that all bodies under way hold together."""
+    """The bytes of all bodies being received."""
 
     __slots__ = ("held_bytes", "max_bytes")
 
@@ -54,7 +55,7 @@ class Budget:
 
 
 class LargeBody:
-    """A body that is read in portions by the caller that gets it. It counts in the budget until it is released."""
+    """A body that is read in portions by its receiver. It counts in the budget until it is released."""
 
     __slots__ = ("_budget", "_taken", "view")
 
@@ -64,11 +65,11 @@ class LargeBody:
         self._taken = taken
 
     def forget(self) -> None:
-        """The bytes are read. The decoded bytes take as much room, so they still count."""
+        """Drops the raw bytes after they were read. The decoded bytes take as much memory, so they still count."""
         self.view = memoryview(b"")
 
     def release(self) -> None:
-        """It is dealt with, or will not be. May be called more than once."""
+        """Releases the body. May be called more than once."""
         self._budget.held_bytes -= self._taken
         self._taken = 0
         self.forget()
@@ -79,20 +80,22 @@ class LargeBody:
 
 
 class PlainBody:
-    """A body as it is, of any length up to a limit.
+    """An uncompressed body, of any length up to a limit.
 
-    Its parts are joined when there are many, and what comes of that again when there are many of it. So a body costs
-    its length while it comes, whatever its parts are, and twice that for the moment in which it is made whole.
+    Its parts are joined when there are many, and the joined parts again when there are many of them. So a body costs
+    its length while it is received, whatever its parts, and twice that while it is joined at the end.
 
-    To make a very long one whole would hold the loop for that. Where it may be given as a `LargeBody` its parts are put
-    into their places as they come, in memory that the system gives as it is used.
+    Joining a very long body would block the loop. If it may become a `LargeBody`, its parts are copied to their
+    positions as they arrive, in memory that the system allocates on use.
     """
 
     __slots__ = ("_budget", "_free_bytes", "_levels", "_limit", "_places", "_size", "_taken", "nbytes")
 
     def __init__(self, limit: int, budget: Budget, large_size: int = 0, free_bytes: int = UNCOUNTED_BYTES) -> None:
-        """`large_size` is how long it may get as a `LargeBody`; 0 is never one. Up to `free_bytes` it is not counted in
-        the budget."""
+        """`large_size` is the maximum length as a `LargeBody`; 0 means never.
+
+        Up to `free_bytes` it is not counted in the budget.
+        """
         self._limit = limit
         self._free_bytes = free_bytes
         self._budget = budget
@@ -100,7 +103,7 @@ class PlainBody:
         self._places: memoryview | None = None
         self._taken = 0
         self._levels: list[list[bytes]] = [[]]
-        """The parts that came last, then what was joined of earlier ones, and so on."""
+        """The newest parts, then the joined earlier ones, and so on."""
         self.nbytes = 0
 
     def add(self, part: bytes) -> None:
@@ -150,7 +153,7 @@ class PlainBody:
 
 
 class GzipBody:
-    """A compressed body. The limit holds for the wire and for what comes out of it."""
+    """A compressed body. The limit applies to the received and to the decoded bytes."""
 
     __slots__ = ("_inflated", "_limit", "_limits", "_members", "_wire_bytes", "_zlib")
 
@@ -197,7 +200,7 @@ class GzipBody:
         self._zlib = zlib.decompressobj(_GZIP_WINDOW)
 
     def finish(self) -> bytes | LargeBody:
-        # No bytes at all are an empty body; a client that compresses everything may not bother to compress nothing.
+        # No bytes mean an empty body; a client may send an empty body uncompressed.
         if self._wire_bytes and not self._zlib.eof:
             raise HttpError(Fault.BAD_ENCODING, "the gzip body ends too early")
         return self._inflated.finish()
@@ -219,9 +222,12 @@ def open_body(
     large: bool = False,
     free_bytes: int = UNCOUNTED_BYTES,
 ) -> Body:
-    """The collector for a body; `length` is None for a chunked one. Raises `HttpError` for what cannot be taken.
+    """Returns the collector for a body; `length` is None for a chunked one.
 
-    `large` states that it may be given as a `LargeBody`, `free_bytes` how much of it is not counted in the budget."""
+    Raises `HttpError` if the body cannot be accepted.
+
+    `large` states that it may become a `LargeBody`, `free_bytes` is the number of bytes not counted in the budget.
+    """
     if length is not None and length > limit:
         raise too_large(limit)
     coding = encoding.strip().lower()

@@ -12,24 +12,24 @@ from topics.http.messages import HttpLimits
 from topics.http.server_state import Certificate, Counters, Served, ServerState, TlsListener
 from topics.system.clock import Clock, SystemClock
 
-# Connections that the system may hold for us while the loop is busy; the system has its own bound below it.
+# The backlog of the listening socket; the system limits it further.
 _BACKLOG = 1024
 
-# Connections looked at in one go: all of ten thousand would hold up the loop for some ten milliseconds.
+# The number of connections swept at once; ten thousand would block the loop for about ten milliseconds.
 _SWEPT_AT_ONCE = 500
 
 _logger = logging.getLogger(__name__)
 
 
 class HttpServer:
-    """Serves an application on the running loop: `start`, and in the end `drain`."""
+    """Serves an application on the running loop: call `start`, and at the end `drain`."""
 
     def __init__(self, application: Application, limits: HttpLimits | None = None, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._server_state = ServerState(application, limits or HttpLimits(), self._clock)
         self._listener: asyncio.Server | TlsListener | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # The connections that the round of sweeping under way has yet to look at.
+        # The connections left in the current sweep.
         self._unswept: list[Served] = []
 
     @property
@@ -45,32 +45,32 @@ class HttpServer:
         return frozenset(self._server_state.connections)
 
     def sleep_while(self, busy: Callable[[], bool]) -> None:
-        """Another task works on a request while `busy` is true, and the loop leaves the processor to it."""
+        """While `busy` returns true, another thread or process works on a request, and the loop does not poll."""
         self._server_state.spin.busy.append(busy)
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes that all clients together have not read."""
+        """The unread bytes of all clients."""
         return self._server_state.output_backpressure.held_bytes
 
     @property
     def held_body_bytes(self) -> int:
-        """Memory of all large request bodies that are being received."""
+        """The memory of all large request bodies being received."""
         return self._server_state.budget.held_bytes
 
     def connection(self) -> Connection:
-        """The protocol of one more connection, for a caller that brings its transport."""
+        """Returns the protocol of another connection, for callers with a transport."""
         return Connection(self._server_state)
 
     async def start(self, host: str, port: int, certificate: Certificate | None = None) -> list[tuple[str, int]]:
-        """Listens, and returns the addresses bound: a name such as localhost may have several. Raises `OSError`."""
+        """Listens, and returns the bound addresses: a name such as localhost may have several. Raises `OSError`."""
         loop = asyncio.get_running_loop()
         if certificate is None:
             server = self._listener = await loop.create_server(self.connection, host, port, backlog=_BACKLOG)
             addresses = [listening.getsockname()[:2] for listening in server.sockets]
         else:
             if self._server_state.limits.http2:
-                # Browsers will speak it: better now than while the first of them waits.
+                # Imported now, because browsers use it and the first one should not wait for the import.
                 import_module("topics.http.h2.connection")
             secure = self._listener = TlsListener(self._server_state, certificate, self.connection)
             addresses = await secure.start(host, port, _BACKLOG)
@@ -78,9 +78,11 @@ class HttpServer:
         return addresses
 
     async def drain(self, timeout_s: float) -> bool:
-        """Stops. Requests under way are answered, new ones refused, also on new connections; then everything is closed.
+        """Stops the server.
 
-        Requests that are unfinished after `timeout_s` are cut off. Returns whether nothing had to be.
+        Requests in progress are answered, new ones refused, also on new connections; then everything is closed.
+
+        Requests that are unfinished after `timeout_s` are aborted. Returns whether none was.
         """
         server_state = self._server_state
         server_state.draining = True
@@ -139,12 +141,12 @@ class HttpServer:
             await self._change()
 
     async def _change(self) -> None:
-        """Waits until a connection is closed or owes no answer any more."""
+        """Waits until a connection is closed or has no pending answer."""
         self._server_state.changed.clear()
         await self._server_state.changed.wait()
 
     def sweep(self) -> None:
-        """Ends the connections that have not moved for too long, and moves the Date header on."""
+        """Ends connections without progress for too long, and updates the Date header."""
         self._unswept = list(self._server_state.connections)
         while self._unswept:
             self._sweep_some()

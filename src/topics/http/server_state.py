@@ -2,9 +2,8 @@
 
 TLS: the server's certificate, and the handshake of a connection.
 
-A connection counts from the moment it is accepted, not only when its handshake is done: clients that open connections
-and send nothing use up descriptors all the same. After the handshake it is a connection like any other, on another
-transport.
+A connection counts from its acceptance, before its handshake: clients that connect and send nothing use descriptors as
+well. After the handshake it is an ordinary connection on another transport.
 """
 
 import asyncio
@@ -21,22 +20,22 @@ from topics.http.request_body import Budget
 from topics.system.clock import Clock
 from topics.system.fair_scheduler import FairScheduler
 
-# Busy polling (adaptive spin): the loop does not sleep while requests come densely.
+# Busy polling (adaptive spin): the loop does not sleep while requests arrive in quick succession.
 #
-# A loop without work sleeps in the kernel, and waking it can take longer than a response does: some fifty microseconds
-# on a virtual machine, and then with cold caches. Where the next request is likely to come within that time, polling
-# for it is faster, for the client and in total.
+# A loop without work sleeps in the kernel, and waking it can take longer than a response: some fifty microseconds on a
+# virtual machine, with cold caches afterwards. If the next request is likely within that time, polling for it is
+# faster, for the client and in total.
 #
-# Whether it is likely is learned. A request that came soon after the last one, whether the loop slept meanwhile or not,
-# counts for polling, and one that did not counts against it, twice as much. So an idle server sleeps like any other,
-# and so does one whose clients need the processor to send their next request. While a thread or process of the server
-# works on responses and no client sends, the loop sleeps as well: it would only take the processor from it.
+# The likelihood is learned: a request soon after the last one counts for polling, whether the loop slept or not, and a
+# later one counts twice against it. So an idle server sleeps, and so does one whose clients need the processor to send
+# their next request. While a thread or process of the server works on responses and no client sends, the loop sleeps as
+# well, because it would take the processor from it.
 
 _CREDIT_MAX = 8
 _CREDIT_NEEDED = 4
 _LOSS = 2
 _WORK_S = 0.00002
-"""A turn that took longer did something; an empty one takes a tenth of it."""
+"""A longer turn did some work; an empty one takes a tenth of this."""
 
 Run = Callable[[], None]
 Defer = Callable[[Run], object]
@@ -44,7 +43,7 @@ Defer = Callable[[Run], object]
 
 class AdaptiveSpin:
     """`defer` runs a function in the loop's next turn, which then does not sleep; `said` counts the input of clients,
-    in any measure; `window_s` of 0 is never awake."""
+    in any unit; `window_s` of 0 disables polling."""
 
     __slots__ = ("_credit", "_defer", "_heard", "_last", "_looked", "_said", "_seconds", "_window_s", "busy", "polling")
 
@@ -57,14 +56,14 @@ class AdaptiveSpin:
         self._last = 0.0
         """The time of the last input of a client, or of the end of its processing."""
         self._looked = 0.0
-        # Without a window it counts as awake for ever and never asks for a turn.
+        # Without a window it counts as always awake and never requests a turn.
         self.polling = window_s <= 0
         self._heard = 0
         self.busy: list[Callable[[], bool]] = []
-        """Each reports whether another thread or process works on requests."""
+        """Functions that return whether another thread or process works on requests."""
 
     def rouse(self) -> None:
-        """A client was heard by a loop that is not awake. A connection finds out for itself."""
+        """Called for input while the loop is not polling. Connections check this themselves."""
         now = self._seconds()
         soon, self._last = now - self._last < self._window_s, now
         self._learn(soon)
@@ -77,11 +76,11 @@ class AdaptiveSpin:
             self._defer(self._work)
 
     def _work(self) -> None:
-        """The request is read. The work is done by the end of the next turn."""
+        """Called when a request was read. Its work is done by the end of the next turn."""
         self._defer(self._worked)
 
     def _worked(self) -> None:
-        # A client that waits for its answer can only be silent from here on.
+        # A client that waits for its answer sends nothing until here.
         self._last = self._seconds()
 
     def _look(self) -> None:
@@ -89,7 +88,7 @@ class AdaptiveSpin:
         turn_s, self._looked = now - self._looked, now
         said = self._said()
         if said != self._heard:
-            # The usual turn of a busy server. A client that sends is served first, whatever else is in progress.
+            # The usual turn of a busy server. Input of clients is served first.
             self._heard = said
             self._last = now
             if self._credit < _CREDIT_MAX:
@@ -97,7 +96,7 @@ class AdaptiveSpin:
             self._defer(self._look)
             return
         if turn_s > _WORK_S:
-            # The time that the loop itself needs is not time in which a client was silent.
+            # The loop's own processing time does not count as silence of clients.
             self._last = now
         elif now - self._last >= self._window_s:
             self.polling = False
@@ -119,8 +118,10 @@ _logger = logging.getLogger(__name__)
 
 
 class Counters:
-    """Counters since the start, for metrics. Three of them change with every request, so it is a plain class: the
-    interpreter knows where its fields are."""
+    """Counters since the start, for metrics.
+
+    A plain class, because three of them change with every request and its attributes are fast.
+    """
 
     __slots__ = (
         "bytes_in", "bytes_out", "connections_open", "connections_total", "http2_connections_open",
@@ -138,7 +139,7 @@ class Counters:
         self.refused = 0
         """Requests answered by a refusal of the HTTP layer, or of the application before their body."""
         self.messages = 0
-        """How often something came on a connection that has become a WebSocket."""
+        """The number of reads with input on WebSocket connections."""
         self.bytes_in = 0
         self.bytes_out = 0
 
@@ -149,11 +150,11 @@ class Counters:
 
 
 class Served(Protocol):
-    """A connection, as the server sees it: of HTTP, or of what HTTP gave it away to."""
+    """The interface of a connection for the server: HTTP, or the protocol that has taken it over."""
 
     @property
     def owes(self) -> bool:
-        """Whether a stop has to wait for it."""
+        """Whether a graceful stop must wait for it."""
         ...
 
     @property
@@ -163,11 +164,11 @@ class Served(Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that the client has not read."""
+        """The number of bytes that the client has not read."""
         ...
 
     def sweep(self, now: float) -> None:
-        """Ends the connection if it has been in one place for too long."""
+        """Ends the connection after too long without progress."""
         ...
 
     def expect_end(self) -> None:
@@ -175,14 +176,14 @@ class Served(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends the connection once everything is sent."""
+        """Ends the connection after everything is sent."""
         ...
 
     def abort(self) -> None: ...
 
 
 class ServerState:
-    """The state of a server that its connections read and change; the server itself only starts and stops."""
+    """The state of a server, shared by its connections."""
 
     __slots__ = (
         "application", "budget", "call_soon", "changed", "connections", "counters", "draining", "limits", "monotonic",
@@ -190,7 +191,7 @@ class ServerState:
     )  # fmt: skip
 
     def __init__(self, application: Application, limits: HttpLimits, clock: Clock, defer: Defer | None = None) -> None:
-        """`defer` calls a function in the next turn of the loop; by default of the one that runs."""
+        """`defer` calls a function in the next turn of the loop, by default the running one."""
         self.call_soon = defer or _next_turns()
         self.application = application
         self.limits = limits
@@ -206,7 +207,7 @@ class ServerState:
         self.scheduler = FairScheduler(clock.monotonic, self.call_soon)
         self.output_backpressure = OutputBackpressure(limits.unread_bytes)
         self.draining = False
-        # While draining: set whenever a connection is closed or owes no answer any more.
+        # While draining: set whenever a connection is closed or has no pending answer.
         self.changed = asyncio.Event()
 
     def adopt(self, connection: Served) -> None:
@@ -215,14 +216,14 @@ class ServerState:
         self.counters.connections_open += 1
 
     def abandon(self, connection: Served) -> None:
-        """Removes a lost connection, or one that another protocol took over."""
+        """Removes a lost connection, or one that another protocol has taken over."""
         self.connections.discard(connection)
         self.silent.pop(connection, None)
         self.counters.connections_open -= 1
         self.changed.set()
 
     def recount_soon(self, sender: Sender) -> None:
-        """A connection was given much to send: what the system took of it is known after this turn of the loop."""
+        """Notes a connection with much new output; its unread bytes are known after this turn of the loop."""
         self.output_backpressure.uncertain.append(sender)
         if len(self.output_backpressure.uncertain) == 1:
             self.call_soon(self._recount)
@@ -233,15 +234,17 @@ class ServerState:
             sender.recount()
 
     def make_room(self) -> bool:
-        """Ends the connection that has said nothing for the longest time, if there is one."""
+        """Ends the connection that has sent nothing for the longest time, if there is one."""
         for connection in self.silent:
             connection.abort()
             return True
         return False
 
     def admit(self, head: RequestHead) -> int | Refusal:
-        """The application's decision about a request head. Raises `HttpError` where it is not asked, or fails to
-        answer."""
+        """Returns the application's decision about a request head.
+
+        Raises `HttpError` if the head is refused before, or if the application fails.
+        """
         if self.draining:
             raise HttpError(Fault.SHUTTING_DOWN)
         try:
@@ -251,7 +254,7 @@ class ServerState:
             raise HttpError(Fault.INTERNAL) from None
 
     def handle(self, exchange: Exchange) -> None:
-        """Gives a complete request to the application."""
+        """Passes a complete request to the application."""
         try:
             self.application.handle(exchange)
         except Exception:
@@ -264,7 +267,7 @@ class ServerState:
             exchange.respond(*self.refusal(HttpError(Fault.INTERNAL), exchange.head.path))
 
     def refusal(self, error: HttpError, path: str) -> Refusal:
-        """The application's form of a refusal, or a bare one if it fails even at that."""
+        """Returns a refusal in the application's format, or a bare one if that fails."""
         try:
             refusal = self.application.refuse(error, path)
         except Exception:
@@ -281,7 +284,7 @@ def _next_turns() -> Defer:
     def call_soon(callback: Callable[[], None]) -> None:
         nonlocal soon
         if soon is None:
-            # Asked once: who asks each time which loop it is in makes the interpreter ask which process it is.
+            # Looked up once, because each lookup of the running loop makes the interpreter call getpid.
             soon = asyncio.get_running_loop().call_soon
         soon(callback)
 
@@ -292,29 +295,28 @@ _ACCEPT_AGAIN_S = 0.1
 
 
 class Certificate:
-    """A certificate with its key, from files that can be read again."""
+    """A certificate with its key, from files that can be reloaded."""
 
     def __init__(self, cert_file: str, key_file: str, *, http2: bool = True) -> None:
-        """Raises `OSError`, which `ssl.SSLError` is as well, for invalid files. `http2` is whether clients
-        are told that the server speaks it."""
+        """Raises `OSError`, including `ssl.SSLError`, for invalid files. `http2` enables the negotiation of HTTP/2."""
         self._files = cert_file, key_file
         self._protocols = ["h2", "http/1.1"] if http2 else ["http/1.1"]
         self.context = self._load()
 
     def reload(self) -> None:
-        """Reads the files again, for connections that begin from now on. Raises `OSError`, and nothing has changed."""
-        # In its own context first: one that took a certificate without its key would serve nobody.
+        """Reloads the files for new connections. Raises `OSError` without a change."""
+        # Into a separate context first: a certificate without its key would break every connection.
         self._load()
         self.context.load_cert_chain(*self._files)
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # A client that wants to begin anew in the middle of a connection only wants the server to compute.
+        # Renegotiation only costs the server processor time.
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-        # A client that wants none of them gets HTTP/1.1; what it speaks then shows in its first bytes.
+        # A client without a common protocol gets HTTP/1.1; its first bytes show its protocol.
         context.set_alpn_protocols(self._protocols)
-        # No question at a terminal that nobody looks at: a key with a password is refused.
+        # A key with a password is refused, instead of a prompt at the terminal.
         context.load_cert_chain(*self._files, password=_no_password)
         return context
 
@@ -324,7 +326,7 @@ def _no_password() -> str:
 
 
 class Handshaking:
-    """A connection before its handshake is through (`server_state.Served`)."""
+    """A connection during its handshake (`server_state.Served`)."""
 
     owes = False
     uploading = False
@@ -358,7 +360,7 @@ class Handshaking:
 
 
 class TlsListener:
-    """Takes connections itself, as those of the loop are not to be seen before their handshake is through."""
+    """Accepts connections itself, because the loop's connections are not visible before the end of their handshake."""
 
     def __init__(
         self, server_state: ServerState, certificate: Certificate, make: Callable[[], asyncio.Protocol]
@@ -370,7 +372,7 @@ class TlsListener:
         self._accepting: list[asyncio.Task[None]] = []
 
     async def start(self, host: str, port: int, backlog: int) -> list[tuple[str, int]]:
-        """Listens, and returns the addresses bound. Raises `OSError`."""
+        """Listens, and returns the bound addresses. Raises `OSError`."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
@@ -394,7 +396,7 @@ class TlsListener:
             try:
                 accepted, _ = await loop.sock_accept(listening)
             except OSError as error:
-                # No descriptor is free, or the client is gone already.
+                # No descriptor is free, or the client has disconnected.
                 _logger.debug("connection refused", extra={"error": str(error)})
                 await asyncio.sleep(_ACCEPT_AGAIN_S)
                 continue
@@ -433,7 +435,8 @@ def _listen(listening: socket.socket, address: Any, backlog: int) -> socket.sock
 
 
 def end_sending(transport: asyncio.Transport) -> None:
-    """Announces the end of the output, and reads on for a while: over TLS both ends of a connection end together."""
+    """Announces the end of the output, and keeps reading for a while: over TLS both directions of a connection end
+    together."""
     if not transport.can_write_eof():
         transport.close()
         return

@@ -14,9 +14,9 @@ _logger = logging.getLogger(__name__)
 
 
 class Upgrade(NamedTuple):
-    """A connection that is no longer HTTP. `leftover` came after the request and belongs to the new protocol.
+    """A connection that is no longer HTTP. `leftover` are bytes after the request, for the new protocol.
 
-    `server_state` lets the new owner register, so that it is swept and stopped together with the other connections.
+    The new owner registers with `server_state`, so that it is swept and stopped together with the other connections.
     """
 
     transport: asyncio.Transport
@@ -31,11 +31,11 @@ class StreamChannel(Protocol):
     def write_paused(self) -> bool: ...
 
     def write(self, data: bytes) -> bool:
-        """Sends bytes; whether the client can take more at once."""
+        """Sends bytes. Returns whether the client can take more immediately."""
         ...
 
     def end_stream(self, *, last: bool) -> None:
-        """The stream is complete; what follows it on the connection may go on, unless it was the last."""
+        """Ends the stream; later answers of the connection may continue, unless it was the last."""
         ...
 
     @property
@@ -45,11 +45,11 @@ class StreamChannel(Protocol):
 
 
 class Stream:
-    """The sending side of a streamed answer.
+    """The sending side of a streaming response.
 
-    `write` never refuses: False states that the client does not keep up, and a caller that writes on regardless fills
-    the memory. `on_drain` is called each time it has caught up. Earlier answers of the same connection go first; until
-    then the stream counts as full. All of it is for the loop's thread.
+    `write` never refuses. False states that the client reads too slowly, and further writes fill the memory. `on_drain`
+    is called each time the output was read. Earlier answers of the connection are sent first; until then the stream
+    counts as full. All methods are called on the loop's thread.
     """
 
     __slots__ = ("_channel", "_chunked", "_closed", "_drained", "_held", "_last", "_lost", "_muted", "_on_disconnect")
@@ -57,7 +57,7 @@ class Stream:
     def __init__(self, *, chunked: bool, muted: bool) -> None:
         self._channel: StreamChannel | None = None
         self._chunked = chunked
-        # An answer to HEAD: it has the same head and no body.
+        # A response to HEAD: it has the same head and no body.
         self._muted = muted
         self._held: list[bytes] = []
         self._closed = False
@@ -68,19 +68,22 @@ class Stream:
 
     @classmethod
     def lost(cls) -> "Stream":
-        """A stream to a client that is gone already."""
+        """Returns a stream to a disconnected client."""
         stream = cls(chunked=False, muted=True)
         stream._lost = stream._closed = True
         return stream
 
     def write(self, data: bytes) -> bool:
-        """Sends `data`, or drops it when the client is gone. Returns whether the client can take more at once."""
+        """Sends `data`, or drops it if the client has disconnected.
+
+        Returns whether the client can take more immediately.
+        """
         if self._closed or self._muted or not data:
             return not self._lost
         return self._send(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def write_pieces(self, pieces: list[bytes]) -> bool:
-        """As `write`, for what lies in pieces: they are copied once, into the chunk that they make together."""
+        """Like `write`, for data in pieces, which are copied once, into one chunk."""
         if self._closed or self._muted or not pieces:
             return not self._lost
         if self._chunked:
@@ -95,20 +98,20 @@ class Stream:
         return channel.write(data)
 
     def write_chunk(self, chunk: bytes) -> bool:
-        """As `write`, for bytes that are a chunk of HTTP already and are shared by many chunked streams."""
+        """Like `write`, for an encoded HTTP chunk that is shared by many chunked streams."""
         if self._closed or self._muted:
             return not self._lost
         return self._send(chunk)
 
     @property
     def chunk_writer(self) -> Callable[[bytes], bool] | None:
-        """A direct `write_chunk` while the stream is open and is the current response: for writers to thousands of
-        streams, which stop when `on_disconnect` is called."""
+        """Returns a direct `write_chunk` while the stream is open and is the current response: for writers to thousands
+        of streams, which stop when `on_disconnect` is called."""
         channel = self._channel
         return None if channel is None or self._closed or self._muted or not self._chunked else channel.write
 
     def close(self, *, last: bool = False) -> None:
-        """Ends the answer, and with `last` the connection too. Everything written before is still sent."""
+        """Ends the response, and with `last` the connection too. Everything written before is still sent."""
         if self._closed:
             return
         self._closed = True
@@ -123,7 +126,7 @@ class Stream:
         self._drained = callback
 
     def on_disconnect(self, callback: Callable[[], None]) -> None:
-        """`callback` is called once, if the client goes away before `close`."""
+        """`callback` is called once, if the client disconnects before `close`."""
         if self._lost:
             callback()
         else:
@@ -131,29 +134,30 @@ class Stream:
 
     @property
     def chunked(self) -> bool:
-        """Whether it takes chunks: a client of HTTP/1.0 gets its bytes as they are."""
+        """Whether it uses chunks: a client of HTTP/1.0 gets plain bytes."""
         return self._chunked
 
     @property
     def writable(self) -> bool:
-        """Whether a write would go straight to a client that keeps up."""
+        """Whether a write would be sent immediately, to a client without unread output."""
         channel = self._channel
         return channel is not None and not self._closed and not channel.write_paused
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that were written and not yet taken by the connection."""
+        """The number of written bytes not yet accepted by the connection."""
         held = sum(map(len, self._held))
         return held if self._channel is None else held + self._channel.buffered_bytes
 
     def room(self, account: Account) -> int:
-        """How many bytes may be written at once; less, the more of its account's and of all lie unread."""
+        """The number of bytes that may be written at once; it shrinks with the unread bytes of its account and of all
+        clients."""
         return FLOOR_BYTES if self._channel is None else self._channel.room(account)
 
     # Called by the connection.
 
     def begin(self, channel: StreamChannel) -> None:
-        """The turn of this answer has come and its head is sent."""
+        """Called at this response's turn, after its head was sent."""
         self._channel = channel
         if self._closed:
             self._end(channel)
@@ -169,7 +173,7 @@ class Stream:
             _call(self._drained)
 
     def lose(self) -> None:
-        """The client is gone. May be called more than once."""
+        """Called when the client has disconnected. May be called more than once."""
         self._channel = None
         self._held = []
         self._drained = None

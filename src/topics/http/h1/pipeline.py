@@ -33,10 +33,10 @@ _PIECES_MAX = 16
 
 
 class Owner(Protocol):
-    """The connection, as its pipeline sees it."""
+    """The interface of the connection for its pipeline."""
 
     def go_on(self) -> None:
-        """An answer is sent, so there may be room for more requests."""
+        """Notes that an answer was sent, so there may be room for more requests."""
         ...
 
     def after_answer(self) -> None:
@@ -86,19 +86,19 @@ class Pipeline:
         self.corked = False
         # Whether the client has left so much unread that the transport asked for no more.
         self.write_paused = False
-        # Whether a request is decided in steps: later requests wait until then.
+        # Whether a request runs in steps: later requests wait until its end.
         self.occupied = False
 
         self.exchanges: deque[Exchange] = deque()
-        # Complete requests that wait for room before the application gets them.
+        # Complete requests that wait for room before they are passed to the application.
         self.waiting: deque[Exchange] = deque()
-        # The last one, while its body is on the way.
+        # The last request, while its body is being received.
         self.receiving: Exchange | None = None
         # The upgrade request. It is always the last: the following bytes may not be HTTP.
         self.upgrading: Exchange | None = None
 
     def enter(self, head: RequestHead) -> Exchange:
-        """Gives a request its place: the head is complete."""
+        """Queues a request whose head is complete."""
         keep = head.keep_alive
         plain = keep and head.http_version == "1.1" and head.method != "HEAD" and not head.upgrade
         exchange = Exchange(head, self, self._server_state.monotonic(), plain, keep)
@@ -107,11 +107,11 @@ class Pipeline:
 
     @property
     def room_left(self) -> int:
-        """How many more requests may be under way."""
+        """The number of further requests that may be in progress."""
         return self._server_state.limits.pipeline_depth - len(self.exchanges)
 
     def start_run(self, head: RequestHead, bodies: Sequence[bytes], now: float, batch_handler: BatchHandler) -> bool:
-        """Starts requests with one head and bodies of one length, all of them or none."""
+        """Starts requests with one head and bodies of equal length, all of them or none."""
         exchanges = [Exchange(head, self, now, True, True, body) for body in bodies]
         self.exchanges += exchanges
         taken = batch_handler(exchanges, len(bodies[0]))
@@ -120,21 +120,21 @@ class Pipeline:
         return taken
 
     def is_full(self) -> bool:
-        """Whether no more requests are to be read for now."""
+        """Returns whether reading of requests is paused."""
         if self.write_paused or self.upgrading is not None or self.occupied:
             return True
         if self._counted and self._server_state.output_backpressure.exhausted:
             return True
-        # A request whose body is on the way must be read on, or it would never make room.
+        # A request whose body is being received must be read to its end, because otherwise it would never make room.
         return len(self.exchanges) - (self.receiving is not None) >= self._server_state.limits.pipeline_depth
 
     def may_start(self, exchange: Exchange, before: int) -> bool:
-        """Whether an exchange that has `before` others before it can be given to the application now."""
+        """Returns whether an exchange with `before` earlier ones can be passed to the application now."""
         # A protocol upgrade may take the whole connection, so nothing else may be in progress on it.
         return self._has_room(before) and (before == 0 or exchange is not self.upgrading)
 
     def takes_more(self) -> bool:
-        """Whether a request that is read now, and asks for nothing special, can be given to the application at once."""
+        """Returns whether an ordinary request that is read now can be passed to the application immediately."""
         return not self.waiting and self.upgrading is None and self._has_room(len(self.exchanges))
 
     def _has_room(self, before: int) -> bool:
@@ -149,10 +149,11 @@ class Pipeline:
         return True
 
     def next_waiting(self) -> Exchange | None:
-        """Takes the next exchange that waits, if it can be started now."""
+        """Returns the next waiting exchange, if it can be started now."""
         if not self.waiting:
             return None
-        # Later requests may have their responses already, as refusals have. They do not count: they wait for this one.
+        # Later requests may have their responses already, such as refusals. They do not count, because they wait for
+        # this one.
         before = self.exchanges.index(self.waiting[0])
         return self.waiting.popleft() if self.may_start(self.waiting[0], before) else None
 
@@ -167,7 +168,7 @@ class Pipeline:
             else:
                 self.deliver(exchange, (answer,))
             return
-        # The usual case, the last request of its connection answered later, in fewer steps than below.
+        # A fast path for the usual case: the last request of its connection, answered later.
         exchanges.popleft()
         if self._pieces:
             # Earlier responses have waited for it.
@@ -183,7 +184,7 @@ class Pipeline:
             for exchange, answer in zip(exchanges, answers, strict=True):
                 self.deliver_plain(exchange, answer)
             return
-        # All that are due, so that none waits for another.
+        # All that are due, together.
         self.exchanges.clear()
         self._pieces += answers
         self.flush()
@@ -205,7 +206,7 @@ class Pipeline:
 
     def _go_on(self) -> None:
         self._going_on = False
-        # Otherwise the last answer has sent the waiting ones.
+        # Otherwise the last answer has sent the delayed ones.
         if self._pieces and not self._released:
             self._owner.go_on()
 
@@ -304,7 +305,7 @@ class Pipeline:
     # Called by the connection.
 
     def send_continue(self, exchange: Exchange) -> None:
-        """Instructs the client to send its body, once all before it are answered."""
+        """Instructs the client to send its body, after all earlier requests are answered."""
         if self.exchanges[0] is exchange:
             self._pieces.append(CONTINUE)
         else:
@@ -332,7 +333,7 @@ class Pipeline:
         return True
 
     def drained(self) -> None:
-        """The client has caught up."""
+        """Called when the client has read its output."""
         self.write_paused = False
         self.recount()
         if self.exchanges and self.exchanges[0].stream is not None:
@@ -370,12 +371,12 @@ class Pipeline:
             exchange.lose()
 
     def release(self) -> None:
-        """The connection is lost: nothing will ever be sent again."""
+        """Called when the connection is lost: nothing will be sent any more."""
         self.lose_from(0)
         self._server_state.output_backpressure.change(self._account, -self._counted)
         self._counted = self._held_bytes = 0
         self._released = True
-        # A lost connection should not wait for a collection of garbage.
+        # Reference cycles are broken, so that a lost connection need not wait for the garbage collector.
         del self._owner
 
     def _advance(self) -> None:
@@ -415,7 +416,7 @@ class Pipeline:
 
 
 def address_of(peername: object) -> str:
-    """host:port of the client; for a socket without one, such as a local one, its own description."""
+    """Returns host:port of the client; for a socket without one, such as a local socket, its description."""
     match peername:
         case (str(host), int(port), *_):
             return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

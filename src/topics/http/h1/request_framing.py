@@ -1,9 +1,9 @@
 """Request framing without the parser, and the request-head cache of a connection.
 
-`HeadCache` knows the heads that a connection has sent, so that a request with the same head needs no parser.
-`RequestFramer` adds where requests begin and end in the bytes of the connection: a head can be cached only if its bytes
+`HeadCache` has the heads that a connection has sent, so that a request with the same head needs no parser.
+`RequestFramer` tracks the boundaries of requests in the bytes of the connection: a head can be cached only if its bytes
 are known exactly, and a cached one can be used only while the parser is between two requests. So it counts the bytes
-since that state, and how many of them belong to requests whose heads were read.
+since that state, and those of requests whose heads were read.
 """
 
 from copy import copy
@@ -15,23 +15,22 @@ from topics.http.messages import UNREAD_HEAD, Headers, RequestHead
 
 # The request-head cache.
 #
-# Nearly every client sends the same head with each request of a kind, byte for byte, but for the length of the body:
+# Nearly every client sends the same head with each request of a kind, byte for byte, except for the length of the body:
 #
 #     POST /v0/topics/t HTTP/1.1\r\nHost: h\r\nContent-Length: 223\r\nContent-Type: application/json\r\n\r\n
 #     |--------------------- front ----------------------------|   |------------- back -------------------|
 #
-# A request that comes whole, while nothing else is under way on its connection, and whose head is cached, needs no
-# parser: the same bytes mean the same head. The length is not parsed either: the number of received bytes determines
-# its usual spelling, and the request must begin with exactly that. This saves two thirds of the work of a small
-# request. Several requests in one piece, such as a worker's acknowledgement and its next append, are cut apart by their
-# lengths.
+# A request that arrives whole, on a connection without other requests in progress, and whose head is cached, needs no
+# parser: equal bytes mean an equal head. The length is not parsed either: the number of received bytes determines its
+# usual spelling, which the request must contain exactly. This saves two thirds of the work of a small request. Several
+# requests in one piece, such as a worker's acknowledgement and its next append, are separated by their lengths.
 #
 # The cache keeps facts, not decisions. An admission of a head is cached together with the object that represented its
 # inputs (`Application.admission`): once that object is replaced, for example because the server stops, the application
-# checks again. A head that may not have a body of the largest size that is cached here goes to the parser each time.
+# checks again. A head whose limit is below the largest cached body size is passed to the parser each time.
 #
 # Each connection has its own cache. So a client cannot probe whether the head of another client, with its key, is
-# cached; and a connection with ever new heads soon bypasses the cache, and costs bounded memory.
+# cached; and a connection that never repeats a head soon bypasses the cache, with bounded memory.
 
 HEAD_END = b"\r\n\r\n"
 
@@ -39,12 +38,12 @@ _KNOWN_MAX = 8
 _FRUITLESS_MAX = 64
 """The number of consecutive unrepeated heads after which a connection bypasses the cache."""
 _HEAD_BYTES_MAX = 2048
-# A larger body hardly ever comes in one piece, and its memory is to be counted (`http.request_body`).
+# A larger body rarely arrives in one piece, and its memory must be counted (`http.request_body`).
 _BODY_BYTES_MAX = 128 * 1024
 _DIGITS_MAX = len(str(_BODY_BYTES_MAX))
 _READY_BYTES = 4096
 _LENGTH = b"content-length"
-# With one of these the head alone does not determine how the request is read.
+# With one of these headers the head alone does not determine the framing of the request.
 _SPECIAL = (b"expect", b"content-encoding", b"transfer-encoding")
 
 
@@ -53,13 +52,13 @@ class Known:
 
     def __init__(self, head: RequestHead, front: bytes, back: bytes) -> None:
         self.head = head
-        """Has no information about the length of the body: that is another each time."""
+        """Does not include the length of the body, which varies."""
         self.front = front
         """The whole head, if requests with it have no body."""
         self.back = back
         self.head_nbytes = len(front) + len(back)
         self.admission: object = None
-        """Under which it was admitted; None when it is to be asked about."""
+        """The admission under which it was admitted; None if it must be checked."""
         self.batch_handler: BatchHandler | None = None
         """The batch handler of the head, under that admission."""
 
@@ -76,11 +75,11 @@ class HeadCache:
         self._known: list[Known] = []
         self._body_bytes_max = min(body_bytes_max, _BODY_BYTES_MAX)
         self._rest_bytes_max = self._body_bytes_max + len(str(self._body_bytes_max))
-        """Of the longest body and its length."""
+        """The number of bytes of the longest body and its length field."""
         self._fruitless = 0
         self._last: Known | None = None
-        # Everything before the body of the last request that was cut off, and how long that body was. It is of the
-        # last head: turning to another one forgets it.
+        # Everything before the body of the last extracted request, and the length of that body. Cleared when another
+        # head is used.
         self._last_cut = b""
         self._last_length = 0
         self.head = UNREAD_HEAD
@@ -88,12 +87,13 @@ class HeadCache:
         self.admission: object = None
         self.batch_handler: BatchHandler | None = None
         self.lead = b""
-        """Everything before the body of the last request that was found."""
+        """Everything before the body of the last found request."""
         self.nbytes = -1
         """The total length of that request. One of the same length with the same beginning needs no `find`."""
 
     def find(self, data: bytes, nbytes: int) -> bytes:
-        """The body, if this is a whole request with a known head, which is the last one then; otherwise the data."""
+        """Returns the body if this is a whole request with a known head, which becomes the last head; otherwise the
+        data."""
         if self._last_cut and nbytes > self.cut_bytes and data.startswith(self._last_cut):
             # It begins with a request with a shorter length: there are several.
             return data
@@ -120,8 +120,8 @@ class HeadCache:
         return data
 
     def cut(self, data: bytes, at: int) -> tuple[int, int] | None:
-        """Where the body of the request that begins here begins and ends, if its head is known, which is the last one
-        then, and if all of it is there. Others may stand behind it, so here the number counts."""
+        """Returns the start and end of the body of the request at this position, if its head is known and it is
+        complete; the head becomes the last one. Other requests may follow, so the length field is parsed here."""
         if self._last_cut and data.startswith(self._last_cut, at):
             begin = at + len(self._last_cut)
             end = begin + self._last_length
@@ -141,19 +141,19 @@ class HeadCache:
                 return None
             self._turn_to(known)
             self._fruitless = 0
-            # `lead` is that of another request.
+            # `lead` belongs to another request.
             self.nbytes = -1
             self._last_cut, self._last_length = data[at:begin], length
             return begin, begin + length
         return None
 
     def cut_run(self, data: bytes, most: int) -> list[bytes]:
-        """The bodies of the requests that a piece begins with, as far as each has the very head of the last one that
-        was cut off, and is there whole; `most` of them."""
+        """Returns the bodies of the requests at the start of a piece, at most `most`, while each is complete and has
+        the head of the last extracted one."""
         lead, bodies, at = self._last_cut, [], 0
         head_nbytes = len(lead)
         nbytes = head_nbytes + self._last_length
-        # Where the last of them that could be there begins.
+        # The latest possible start of the last one.
         last = min(len(data), most * nbytes) - nbytes if lead else -1
         while at <= last and data.startswith(lead, at):
             bodies.append(data[at + head_nbytes : at + nbytes])
@@ -162,7 +162,7 @@ class HeadCache:
 
     @property
     def cut_bytes(self) -> int:
-        """How long the last request was that was cut off."""
+        """The length of the last extracted request."""
         return len(self._last_cut) + self._last_length
 
     def _turn_to(self, known: Known) -> None:
@@ -171,7 +171,7 @@ class HeadCache:
         self.head, self.admission, self.batch_handler = known.head, known.admission, known.batch_handler
 
     def are_admitted(self, application: Application) -> bool:
-        """Asks the application about the last head, and remembers a yes for as long as it holds."""
+        """Checks the last head with the application, and caches an admission while it is valid."""
         # A copy with the same content is checked: requests in progress keep this one, with its earlier result.
         admission, head = application.admission, copy(self.head)
         try:
@@ -189,8 +189,7 @@ class HeadCache:
         return True
 
     def remember(self, candidate: bytes, head: RequestHead, length: int | None, limit: int) -> None:
-        """Makes a head known that was admitted with a body of so many bytes at most, unless requests with it need a
-        closer look each time."""
+        """Caches a head that was admitted with this body limit, unless requests with it must be parsed each time."""
         if self._fruitless >= _FRUITLESS_MAX or length is None or len(candidate) > _HEAD_BYTES_MAX:
             return
         if limit < self._body_bytes_max:
@@ -199,7 +198,7 @@ class HeadCache:
         for name in _SPECIAL:
             if name in first:
                 return
-        # A head with a body and one without are admitted separately: the application did not check the same things.
+        # A head with a body and one without are admitted separately, because the application checks differ.
         parts = _split(candidate) if length else (candidate + HEAD_END, b"")
         if parts is None:
             return
@@ -212,7 +211,7 @@ class HeadCache:
         self._known.append(Known(replace(head, headers=rest), *parts))
 
     def close(self) -> None:
-        """Knows nothing from here on: every request goes to the parser."""
+        """Disables the cache: every later request is parsed."""
         self._known.clear()
         self._last_cut = b""
         self._fruitless = _FRUITLESS_MAX
@@ -223,7 +222,7 @@ class HeadCache:
 
 
 def _length_of(rest: int) -> bytes:
-    """The length that makes so many bytes together with the body it reports; empty where no length does."""
+    """Returns the length field that, with the body that it announces, has this many bytes; empty if there is none."""
     length = rest - len(str(rest))
     if length + len(str(length)) != rest:
         # It has a digit less than both together: 9 and 1 are 10.
@@ -235,7 +234,7 @@ _READY = [_length_of(rest) for rest in range(_READY_BYTES)]
 
 
 def _split(candidate: bytes) -> tuple[bytes, bytes] | None:
-    """The text before and behind the content length; None where its position is ambiguous."""
+    """Returns the text before and after the content length; None if its position is ambiguous."""
     name = b"\r\n" + _LENGTH + b":"
     small = candidate.lower()
     begin = small.find(name) + len(name)
@@ -249,9 +248,9 @@ def _split(candidate: bytes) -> tuple[bytes, bytes] | None:
 
 
 class RequestFramer(HeadCache):
-    """The heads that one connection has sent, and where in its bytes the parser is.
+    """The heads that a connection has sent, and the parser's position in its bytes.
 
-    It stands between two requests where `since_bytes` and `due_bytes` are equal.
+    The parser is between two requests if `since_bytes` and `due_bytes` are equal.
     """
 
     __slots__ = ("due_bytes", "fresh", "since_bytes")
@@ -261,26 +260,27 @@ class RequestFramer(HeadCache):
         self.fresh: bytes | None = None
         """The bytes received between two requests, while heads in them may be added to the cache."""
         self.since_bytes = 0
-        """How many bytes came since then."""
+        """The number of bytes received since then."""
         self.due_bytes = 0
-        """How many of them the requests have whose heads were read; -1 when it is unknown."""
+        """The number of these bytes that belong to requests whose heads were read; -1 if unknown."""
 
     def begin(self, fresh: bytes, came: int = 0) -> None:
-        """It stands between two requests, and this is what comes next; so much of it counts as come."""
+        """Starts between two requests with the next piece; `size` bytes of it count as received."""
         self.fresh, self.since_bytes, self.due_bytes = fresh, came, 0
 
     def left_of_request(self, unparsed: int) -> int:
-        """How much is left of the request that the parser is in, if so much that came was not given to it yet; 0
-        between two of them, and negative where it is unknown."""
+        """Returns the remaining bytes of the current request, given the number of received bytes not passed to the
+        parser yet; 0 between two requests, and negative if unknown."""
         return self.due_bytes - (self.since_bytes - unparsed)
 
     def candidate(self, head: RequestHead, length: int | None) -> bytes | None:
-        """The head that was just read, if it is certain where it begins and ends; and where the next request begins."""
+        """Caches the head that was just read, if its start and end are certain, and notes the start of the next
+        request."""
         fresh, begin = self.fresh, self.due_bytes
         if fresh is None:
             return None
         end = fresh.find(HEAD_END, begin)
-        # A client may send empty lines first, which the parser passes over.
+        # A client may send empty lines first, which the parser skips.
         begins = fresh.startswith(b"%b %b " % (head.method.encode("latin-1"), head.target), begin)
         if length is None or end < 0 or not begins:
             self.fresh, self.due_bytes = None, -1

@@ -1,9 +1,9 @@
 """HTTP/1.1 request parsing: from bytes to requests, with limits on what may be buffered, and the framing rules.
 
-The parser is llhttp in its strict mode, which refuses by itself: bare line ends, folded headers, Content-Length that is
-repeated or no number, and Transfer-Encoding beside Content-Length. Other violations of HTTP/1.1 are refused here. Any
-doubt about where a body ends is a refusal and the end of the connection (request smuggling): a proxy in front of us may
-have resolved the doubt the other way, and would take the next request for a part of this body, or the reverse.
+The parser is llhttp in its strict mode, which rejects bare line ends, folded headers, a repeated or invalid
+Content-Length, and Transfer-Encoding beside Content-Length. Other violations of HTTP/1.1 are rejected here. A request
+with an ambiguous end of its body is refused and the connection closed (request smuggling): a proxy may have interpreted
+it differently, and would take the next request for a part of this body, or the reverse.
 """
 
 from typing import Protocol
@@ -23,16 +23,16 @@ _SMALL_BYTES = 16 * 1024
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _PREFACE_FOUND = "Pause on PRI/Upgrade"
 _VERSION_UNKNOWN = "Invalid HTTP version"
-"""The parser's message for it."""
+"""The parser's message for a pause."""
 
-# The parser gives the method as new bytes each time.
+# The parser returns the method as new bytes each time.
 _METHODS = {
     name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT")
 }
 
 
 class Upgraded(Exception):
-    """The request just read asks for another protocol, so `rest`, which follows it, may be no HTTP."""
+    """The request asks for another protocol, so the following `rest` may not be HTTP."""
 
     def __init__(self, rest: bytes) -> None:
         super().__init__(rest)
@@ -40,7 +40,7 @@ class Upgraded(Exception):
 
 
 class Http2Preface(Exception):
-    """A connection begins with the preface of HTTP/2, which `rest` follows."""
+    """A connection begins with the HTTP/2 preface; `rest` follows it."""
 
     def __init__(self, rest: bytes) -> None:
         super().__init__(rest)
@@ -55,21 +55,23 @@ class RequestSink(Protocol):
     """Receives the events of the reader. Each method may raise `HttpError` or `InputOver`."""
 
     def on_head(self, head: RequestHead, length: int | None) -> int | None:
-        """A head is complete; `length` is that of its body, None if chunked. Returns the limit of the body, or None
-        when the body is to be read and dropped, and the request with it."""
+        """Called when a head is complete; `length` is the length of its body, None if chunked.
+
+        Returns the limit of the body, or None to drop the request with its body.
+        """
         ...
 
     def on_continue(self) -> None:
-        """The client waits for a word before it sends the body."""
+        """Called if the client expects 100 Continue before it sends the body."""
         ...
 
     def on_request(self, body: bytes | LargeBody) -> None:
-        """The request is complete."""
+        """Called when the request is complete."""
         ...
 
 
 class RequestReader:
-    """Reads the requests of one connection, one after the other."""
+    """Reads the requests of a connection, one after the other."""
 
     __slots__ = (
         "_body", "_budget", "_dropping", "_head_slack", "_headers", "_idle_bytes", "_limits", "_parser", "_replay",
@@ -84,23 +86,23 @@ class RequestReader:
         self._url = b""
         self._headers = Headers({}, [])
         self._body: Body | None = None
-        # The body instead, when it is small, plain and of known length: then there is nothing to check.
+        # The body instead, if it is small, plain and of known length, so that no limits apply.
         self._small = b""
         self._dropping = False
         self._replay: bytes | None = None
         self.in_body = False
-        # Bytes that certainly belong to the body being read; 0 for a chunked one.
+        # The number of bytes that certainly belong to the current body; 0 for a chunked one.
         self.body_left = 0
-        # Grows whenever a head ends, a body goes on or a request ends. Bytes that come of nothing of this kind are
-        # counted: they are a head, a trailer or the extension of a chunk, and none of these may be long.
+        # Incremented when a head ends, a body continues or a request ends. Bytes without such progress are counted:
+        # they belong to a head, a trailer or a chunk extension, whose lengths are limited.
         self.progress = 0
         self._idle_bytes = 0
         self._head_slack = limits.head_bytes - PIECE_BYTES
 
     @property
     def piece_bytes(self) -> int:
-        """How many bytes may be fed at a time: all that certainly belong to a body, but of a compressed one only a few,
-        for a few may become very many."""
+        """Returns the number of bytes to feed at a time: all that certainly belong to a body, but only a few of a
+        compressed one, because they may expand."""
         return PIECE_BYTES if isinstance(self._body, GzipBody) else max(PIECE_BYTES, self.body_left)
 
     @property
@@ -108,7 +110,7 @@ class RequestReader:
         return bool(self._url)
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Reads on. Raises `HttpError` for what must be refused, `Upgraded`, and what the sink raises."""
+        """Parses more bytes. Raises `HttpError` for a refusal, `Upgraded`, and exceptions of the sink."""
         parser = self._parser
         if parser is None:
             return
@@ -118,11 +120,11 @@ class RequestReader:
         except httptools.HttpParserUpgrade as upgrade:
             self._after_upgrade(bytes(data[upgrade.args[0] :]))
         except httptools.HttpParserCallbackError as error:
-            # An exception of our own methods below comes back wrapped.
+            # The parser wraps exceptions of the callbacks below.
             raise error.__context__ or error from None
         except httptools.HttpParserError as error:
             if str(error) == _PREFACE_FOUND and self._limits.http2 and not self.progress:
-                # The parser stops at the end of the preface, of which earlier pieces may have held the beginning.
+                # The parser stops at the end of the preface, whose beginning may have been in earlier pieces.
                 raise Http2Preface(bytes(data[len(HTTP2_PREFACE) - self._idle_bytes :])) from None
             if str(error) == _VERSION_UNKNOWN:
                 raise HttpError(Fault.UNSUPPORTED_VERSION) from None
@@ -135,10 +137,11 @@ class RequestReader:
                 raise _head_too_large(self._limits)
 
     def release(self) -> None:
-        """Lets go of everything; nothing more is read. Not to be called from within `feed`."""
+        """Releases all state; no more input is read. Must not be called from within `feed`."""
         if self._parser is None:
             return
-        # The parser holds this object and the sink does too: a lost connection should not wait for a collection.
+        # The parser and the sink reference this object: the cycle is broken, so that a lost connection need not wait
+        # for the garbage collector.
         self._parser = None
         del self._sink
         self._headers = Headers({}, [])
@@ -147,13 +150,13 @@ class RequestReader:
             self._body.release()
             self._body = None
 
-    # Callbacks of the parser. There is no on_message_begin: a call for nothing.
+    # Callbacks of the parser. on_message_begin is not needed.
 
     def on_url(self, part: bytes) -> None:
         self._url += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # `Headers.add`, spelled out: there is no hotter line in this layer.
+        # `Headers.add`, inlined, because this is the hottest line of the layer.
         name = name.lower()
         headers = self._headers
         if name in headers.first:
@@ -197,7 +200,7 @@ class RequestReader:
             self._small = self._small + part if self._small else part
 
     def on_message_complete(self) -> None:
-        # However short it was, a whole request is a step.
+        # A complete request counts as progress.
         self.progress += self._limits.body_step_bytes
         self.in_body = False
         if self._headers.first:
@@ -216,7 +219,7 @@ class RequestReader:
             self._body = None
             self._sink.on_request(whole)
 
-    # The parts of the above.
+    # Helpers.
 
     def _head(self, target: bytes, headers: Headers) -> RequestHead:
         parser = self._parser
@@ -226,7 +229,7 @@ class RequestReader:
         first = headers.first
         keep_alive = parser.should_keep_alive()
         version = "1.1"
-        # To ask for the version is slow, and without a Connection header only 1.1 keeps a connection alive.
+        # Reading the version is slow, and without a Connection header only 1.1 keeps a connection alive.
         if not keep_alive or b"connection" in first:
             version = parser.get_http_version()
             if version not in ("1.1", "1.0"):
@@ -255,9 +258,9 @@ class RequestReader:
             self._sink.on_continue()
 
     def _after_upgrade(self, rest: bytes) -> None:
-        """Starts over with what follows a request that asked for another protocol.
+        """Restarts the parser after a request that asked for another protocol.
 
-        The parser takes every byte after such a head for the other protocol's. That is right for a head without a body.
+        The parser treats every byte after such a head as the other protocol. That is right for a head without a body.
         With a body (Java's client requests h2c with every first POST) the upgrade is ignored, as a server may: the head
         is parsed again without it.
         """

@@ -1,14 +1,14 @@
 """HTTP/2 connections: frames are read, requests started and responses sent in slices of time.
 
-A connection is taken over from HTTP/1.1 when its first bytes are the HTTP/2 preface (`http.h1.request_reader`), which
-is how both ways begin: with prior knowledge, and when TLS has negotiated it (ALPN).
+A connection is taken over from HTTP/1.1 if its first bytes are the HTTP/2 preface (`http.h1.request_reader`): with
+prior knowledge, or after negotiation by TLS (ALPN).
 
 In a slice each step reads one frame, starts one request and sends one frame, so a connection with a hundred streams
-gets what any other connection gets; the rest is a task of the fair scheduler (`system.fair_scheduler`). Nothing is sent
-from within a handler: the output of one turn of the loop goes out in one write.
+gets the same share as any other; the rest is a task of the fair scheduler (`system.fair_scheduler`). Nothing is sent
+from within a handler: the output of one turn of the loop is one write.
 
-Backpressure: nothing is read while the client does not read. A request that came all the same waits, and its body
-counts as one that is being received. Bytes that flow control holds back count as unread output of their account.
+Backpressure: nothing is read while the client does not read. A request received nevertheless waits, and its body counts
+as being received. Bytes delayed by flow control count as unread output of their account.
 """
 
 import asyncio
@@ -28,21 +28,21 @@ from topics.http.server_state import end_sending
 from topics.http.streaming import Upgrade
 from topics.system.fair_scheduler import GREEDY_S, SLICE_S, Task
 
-# Steps in a slice, however short they are.
+# The maximum number of steps in a slice.
 _STEPS_MAX = 64
 # Maximum bytes joined into one write.
 _BUFFERED_BYTES_MAX = 64 * 1024
-# The part of what all clients may leave unread that one connection may have before no more of its requests are started.
+# The fraction of the budget for unread output that one connection may use before no more of its requests are started.
 _HELD_PART = 16
 
-# How long a client has to end a connection that is closed in peace.
+# The time that a client has to end a connection after a graceful close.
 _CLOSE_S = 0.25
 
 _logger = logging.getLogger(__name__)
 
 
 class Http2Connection(asyncio.Protocol):
-    """The protocol of one connection, and one of those that a server serves (`server_state.Served`)."""
+    """The protocol of one connection. Implements `server_state.Served`."""
 
     __slots__ = (
         "_buffered_bytes", "_closing", "_discarded_bytes", "_ending", "_frames", "_leaving", "_leftover", "_meter",
@@ -56,24 +56,24 @@ class Http2Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = transport
         self._leftover = leftover
         self.peer = address_of(transport.get_extra_info("peername"))
-        # Compressed they are shorter as a rule, and can be a little longer.
+        # Compressed headers are usually shorter, and can be slightly longer.
         self._frames = FrameReader(2 * server_state.limits.head_bytes)
         self._session = Session(server_state.limits)
         self._outbox = Outbox(self._session)
         self._requests = Requests(self, server_state, self._session, self._outbox)
         self._progress = Progress()
-        # Whether a turn is being taken, asked for, or waited for in line.
+        # Whether a turn is running, requested, or queued.
         self._running = self._scheduled = self._queued = False
-        # From when on it is served at once again, after it wanted more than a slice.
+        # The time from which it is served immediately again, after it exceeded a slice.
         self._modest_from = 0.0
         self._reading = True
         self._buffered_bytes = 0
-        # Whether the client has left so much unread that the transport asked for no more.
+        # Whether the transport has paused writing because of unread output.
         self.write_paused = transport.get_write_buffer_size() > server_state.limits.write_buffer_bytes
         self.held_bytes = 0
         self._meter = Meter(server_state.output_backpressure)
         self._tight = False
-        # Whether the client opens no more streams.
+        # Whether the client must not open more streams.
         self._leaving = False
         # Whether all output is sent and further input is dropped.
         self._ending = False
@@ -87,7 +87,7 @@ class Http2Connection(asyncio.Protocol):
         server_state.counters.http2_connections_total += 1
 
     def begin(self) -> None:
-        """Sends the settings, and reads the bytes behind the preface."""
+        """Sends the settings, and reads the bytes after the preface."""
         if self._server_state.draining:
             self.expect_end()
         leftover, self._leftover = self._leftover, b""
@@ -182,7 +182,7 @@ class Http2Connection(asyncio.Protocol):
         return self._send_frame() or done
 
     def _may_start(self) -> bool:
-        """Whether a request may be given to the application."""
+        """Returns whether a request may be passed to the application."""
         backpressure = self._server_state.output_backpressure
         if self.write_paused or self.held_bytes > backpressure.max_bytes // _HELD_PART:
             return False
@@ -194,7 +194,7 @@ class Http2Connection(asyncio.Protocol):
             if frame is None:
                 return False
             if frame.kind == GOAWAY:
-                # Not for the library, which would send no answer any more.
+                # Not passed to the library, which would send no more answers after it.
                 self._leaving = True
                 self._leave_if_done()
             else:
@@ -225,7 +225,7 @@ class Http2Connection(asyncio.Protocol):
         return True
 
     def _wake(self) -> None:
-        """There is something to do, from now on or again."""
+        """Schedules a turn."""
         if not (self._running or self._scheduled or self._queued):
             self._scheduled = True
             self._server_state.call_soon(self._woken)
@@ -278,7 +278,7 @@ class Http2Connection(asyncio.Protocol):
             self._meter.charge(account)
 
     def run(self, exchange: Exchange, task: Task, owner: Hashable | None) -> None:
-        """Long requests have their own place in the queue, all of them together: frames are read meanwhile."""
+        """Long requests have a separate, common place in the queue: frames are read meanwhile."""
         task = request_task(exchange, task, self._server_state.monotonic)
         self._server_state.scheduler.run(task, owner or self._requests)
 
@@ -297,7 +297,7 @@ class Http2Connection(asyncio.Protocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size() + self.held_bytes
 
     def recount(self) -> None:
-        """Counts the bytes that the system has not accepted. Streams count the output that they hold back."""
+        """Counts the bytes that the system has not accepted. Streams count their delayed output."""
         transport, backpressure = self._transport, self._server_state.output_backpressure
         if transport is None:
             return
@@ -307,7 +307,7 @@ class Http2Connection(asyncio.Protocol):
             transport.set_write_buffer_limits(high=0 if self._tight else self._server_state.limits.write_buffer_bytes)
 
     def sweep(self, now: float) -> None:
-        """Ends the connection, or streams of it, when they have been in one place for too long."""
+        """Ends the connection, or some of its streams, after too long without progress."""
         transport = self._transport
         if transport is None:
             return
@@ -355,7 +355,7 @@ class Http2Connection(asyncio.Protocol):
             self._transport.write(goaway(last_stream, code))
 
     def _leave_if_done(self) -> None:
-        """A client that is about to leave gets its answers, and then the end."""
+        """Ends the connection after the last answers, for a client that is closing."""
         if self._leaving and not self._requests.streams and not self._ending:
             self.close()
 
@@ -381,7 +381,7 @@ class Http2Connection(asyncio.Protocol):
         end_sending(transport)
 
     def _discard(self, nbytes: int) -> None:
-        """Drops what comes behind the end."""
+        """Drops input after the end."""
         self._discarded_bytes += nbytes
         if self._discarded_bytes > self._server_state.limits.linger_bytes and self._transport is not None:
             self._transport.abort()

@@ -2,9 +2,10 @@
 
     length 24 | type 8 | flags 8 | reserved 1, stream 31 | payload
 
-The library reads frames too, but takes all of its buffer in one go. Here they are cut apart first, so that one frame is
-one step of a slice, and so that oversized input is refused by its first nine bytes: a frame above the announced size,
-and a block of headers (HEADERS and its CONTINUATIONs) above the size of any head. At most one incomplete frame is kept.
+The library parses frames too, but processes its whole buffer at once. Here they are separated first, so that one frame
+is one step of a slice, and oversized input is refused by its first nine bytes: a frame above the announced size, and a
+block of headers (HEADERS and its CONTINUATIONs) above the maximum size of a head. At most one incomplete frame is
+buffered.
 """
 
 import struct
@@ -20,7 +21,7 @@ from topics.http.messages import HttpLimits, Tokens
 
 
 class ConnectionFault(Exception):
-    """The connection ends, and is told why."""
+    """The connection must end with this error."""
 
     def __init__(self, code: ErrorCodes, message: str) -> None:
         super().__init__(message)
@@ -28,7 +29,7 @@ class ConnectionFault(Exception):
 
 
 class StreamFault(Exception):
-    """One request needs no batch; the others of its connection go on."""
+    """One stream must be reset; the others of its connection continue."""
 
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
@@ -36,7 +37,8 @@ END_STREAM = ACK = 0x1
 END_HEADERS = 0x4
 
 FRAME_BYTES_MAX = 16 * 1024
-"""The payload of a frame, in both directions: what every side must take, and short enough to be one step of a slice."""
+"""The maximum payload of a frame, in both directions: every peer must accept it, and it is short enough for one step of
+a slice."""
 LAST_STREAM = 2**31 - 1
 _HEAD_BYTES = 9
 _head = struct.Struct(">HBBBL")
@@ -48,11 +50,11 @@ class Frame(NamedTuple):
     stream_id: int
     length: int
     data: bytes
-    """All of it, with the nine bytes before its payload."""
+    """The whole frame, with the nine bytes before its payload."""
 
 
 class FrameReader:
-    """Cuts what comes into frames. `block_bytes_max` is how long a block of headers may be as it is sent."""
+    """Splits input into frames. `block_bytes_max` is the maximum encoded length of a block of headers."""
 
     __slots__ = ("_at", "_block_bytes", "_block_bytes_max", "_data", "_first")
 
@@ -61,7 +63,7 @@ class FrameReader:
         self._data = b""
         self._at = 0
         self._first = True
-        # Of the block of headers that is not complete.
+        # The length of the incomplete block of headers.
         self._block_bytes = 0
 
     def add(self, data: bytes) -> None:
@@ -70,7 +72,7 @@ class FrameReader:
         self._at = 0
 
     def next(self) -> Frame | None:
-        """The next whole frame, if there is one. Raises `ConnectionFault`."""
+        """Returns the next whole frame, if there is one. Raises `ConnectionFault`."""
         at = self._at
         if len(self._data) - at < _HEAD_BYTES:
             return None
@@ -93,16 +95,17 @@ class FrameReader:
 
 
 def goaway(last_stream: int, code: int = ErrorCodes.NO_ERROR) -> bytes:
-    """The frame that states which streams are still answered.
+    """Returns the GOAWAY frame, which names the last stream that is still answered.
 
-    Made here, as the library sends nothing more once it has sent one: a server that stops has answers to give.
+    Encoded here, because the library sends nothing more after a GOAWAY, but a stopping server still has answers to
+    send.
     """
     return _head.pack(0, 8, GOAWAY, 0, 0) + struct.pack(">LL", last_stream, code)
 
 
 # Flood protection: a token bucket for each kind of frame that costs work and transports nothing.
 #
-# A client has so many tokens at once, so many more a second, and earns more by real traffic. Without a token left, the
+# A bucket has a maximum number of tokens, is refilled each second, and gets more by real traffic. Without a token the
 # connection ends with ENHANCE_YOUR_CALM.
 #
 # | frames | tokens | earned by |
@@ -111,7 +114,7 @@ def goaway(last_stream: int, code: int = ErrorCodes.NO_ERROR) -> bytes:
 # | PING, SETTINGS, PRIORITY, unknown ones, CONTINUATION, DATA without a byte | `http2_idle_frames` | requests, bodies |
 # | WINDOW_UPDATE | as many | what it is sent: a frame may be acknowledged on its stream and on the connection |
 #
-# HEADERS are requests, and use up the slices of their connection as those of HTTP/1.1 do.
+# HEADERS are requests, and use the slices of their connection like requests of HTTP/1.1.
 
 _EARNED_BY_REQUEST = 4
 _EARNED_BY_FRAME_SENT = 2
@@ -128,7 +131,7 @@ class Floods:
         self._updates = Tokens(limits.http2_idle_frames, limits.http2_idle_frames_per_s, now)
 
     def check(self, frame: Frame, now: float) -> None:
-        """Counts a frame that came. Raises `ConnectionFault` for one too many."""
+        """Counts a received frame. Raises `ConnectionFault` if there are too many."""
         if frame.kind == HEADERS:
             self._idle.earn(_EARNED_BY_REQUEST)
         elif frame.kind == DATA and frame.length:
@@ -141,11 +144,11 @@ class Floods:
             _spend(self._idle, "frames that say nothing", now)
 
     def reset(self, now: float) -> None:
-        """A stream ends by the client's doing before it is answered."""
+        """Counts a stream that the client ended before it was answered."""
         _spend(self._resets, "resets", now)
 
     def sent(self) -> None:
-        """The client was sent a part of an answer."""
+        """Notes that a part of an answer was sent."""
         self._updates.earn(_EARNED_BY_FRAME_SENT)
 
 
@@ -157,7 +160,10 @@ def _spend(tokens: Tokens, what: str, now: float) -> None:
 # The session of the `h2` library, with limits for a server.
 
 _TABLE_BYTES_MAX = 4096
-"""Of the headers that answers have in common. A client may offer to remember any number, and we would as well."""
+"""The size of the encoder's table for headers that answers share.
+
+A client may offer a table of any size, which would use memory here as well.
+"""
 _FIELD_BYTES = 32
 """Overhead of a header field besides its characters (RFC 9113, 6.5.2)."""
 
@@ -165,13 +171,13 @@ _CONFIGURATION = H2Configuration(
     client_side=False, validate_inbound_headers=False, normalize_inbound_headers=False,
     validate_outbound_headers=False, normalize_outbound_headers=False,
 )  # fmt: skip
-"""Headers are checked by `http.h2.stream`: here a bad one would end the connection, and every stream with it."""
+"""Headers are checked by `http.h2.stream`: the library would end the connection, with every stream, for a bad one."""
 
 
 class Session(H2Connection):
-    """Frames in, events out, and what is to be sent."""
+    """The session: takes frames, returns events, and has the bytes to send."""
 
-    # How many ended streams it knows the end of. The library's own number takes megabytes for a connection.
+    # The number of ended streams that are remembered. The library's default takes megabytes for each connection.
     MAX_CLOSED_STREAMS = 512
 
     def __init__(self, limits: HttpLimits) -> None:
@@ -188,15 +194,16 @@ class Session(H2Connection):
         )
         self.initiate_connection()
         self.increment_flow_control_window(limits.http2_window_bytes - self.inbound_flow_control_window)
-        # A stream too many is refused by itself, as a client may have sent it before it was told. The library would end
-        # the connection; who goes on and on runs out of tokens for resets.
+        # A stream above the limit is refused alone, because a client may have sent it before it received the limit. The
+        # library would end the connection. A client that continues runs out of tokens for resets.
         self.local_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = 2 * streams + 1
         self.local_settings.acknowledge()
-        # In between, a head is refused with a status; beyond, its decoding stops, whatever the bomb would have become.
+        # Between the two limits a head is refused with a status; beyond the second its decoding stops, as protection
+        # against compression bombs.
         self.decoder.max_header_list_size = 2 * (limits.head_bytes + _FIELD_BYTES * limits.headers_count)
         self.receive_data(HTTP2_PREFACE)
 
     def keep_table_small(self) -> None:
-        """To be called whenever the client has changed its settings."""
+        """Must be called whenever the client has changed its settings."""
         if self.encoder.header_table_size > _TABLE_BYTES_MAX:
             self.encoder.header_table_size = _TABLE_BYTES_MAX

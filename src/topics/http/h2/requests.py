@@ -1,4 +1,4 @@
-"""HTTP/2 streams of a connection: opened by HEADERS, given to the application when complete, and closed."""
+"""HTTP/2 streams of a connection: opened by HEADERS, passed to the application when complete, and closed."""
 
 from collections import deque
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from topics.http.server_state import ServerState
 
 
 class Requests:
-    """Makes exchanges of frames. The calls may raise `ConnectionFault`, and the library's `ProtocolError`."""
+    """Turns frames into exchanges. The calls may raise `ConnectionFault`, and the library's `ProtocolError`."""
 
     __slots__ = (
         "_floods", "_handlers", "_outbox", "_owner", "_server_state", "_session", "count", "streams", "waiting",
@@ -36,7 +36,7 @@ class Requests:
         self._outbox = outbox
         self._floods = Floods(server_state.limits, server_state.monotonic())
         self.streams: dict[int, Http2Stream] = {}
-        # Complete requests that the application has not got yet.
+        # Complete requests that were not passed to the application yet.
         self.waiting: deque[Http2Stream] = deque()
         self.count = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -52,7 +52,7 @@ class Requests:
     def receive(self, frame: Frame) -> None:
         self._floods.check(frame, self._server_state.monotonic())
         if frame.kind == RST_STREAM and frame.stream_id > self._session.highest_inbound_stream_id:
-            # The library lets it pass.
+            # The library accepts it.
             raise ConnectionFault(ErrorCodes.PROTOCOL_ERROR, "a stream is reset that never began")
         for event in self._session.receive_data(frame.data):
             handler = self._handlers.get(type(event))
@@ -60,11 +60,11 @@ class Requests:
                 handler(event)
 
     def sent(self) -> None:
-        """A frame of an answer is on its way, which the client may acknowledge."""
+        """Notes that a frame of an answer was sent, which the client may acknowledge."""
         self._floods.sent()
 
     def start_next(self) -> bool:
-        """Gives a request that waits to the application; whether there was one."""
+        """Passes a waiting request to the application. Returns whether there was one."""
         while self.waiting:
             stream = self.waiting.popleft()
             if stream.lost:
@@ -79,7 +79,7 @@ class Requests:
         return False
 
     def finished(self, stream: Http2Stream) -> None:
-        """The answer is sent."""
+        """Called when the answer was sent."""
         if not stream.receiving:
             self._forget(stream)
         else:
@@ -98,7 +98,7 @@ class Requests:
             stream.lose()
 
     def sweep(self, now: float) -> bool:
-        """Ends the streams that have not moved for too long; whether there is anything to do now."""
+        """Ends streams without progress for too long. Returns whether there is work to do now."""
         ended = False
         for stream in tuple(self.streams.values()):
             phase = stream.idle_phase(now)
@@ -108,7 +108,7 @@ class Requests:
                 self._session.reset_stream(stream.stream_id, ErrorCodes.CANCEL)
                 self._lose(stream)
                 ended = True
-        # A request may only have been kept from being started by what others had left unread.
+        # A request may have waited only for unread output of other clients.
         return ended or bool(self.waiting)
 
     # Events of the h2 library.
@@ -164,7 +164,7 @@ class Requests:
             if stream.dropping and stream.is_sent:
                 self._stop_if_long(stream)
         if event.flow_controlled_length:
-            # Kept or dropped, it is dealt with, and as much may come.
+            # Buffered or dropped, the bytes are processed, so the window is opened again.
             self._session.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
 
     def _on_ended(self, event: StreamEnded) -> None:
@@ -198,14 +198,17 @@ class Requests:
         self._respond_early(stream, self._server_state.refusal(error, stream.exchange.head.path))
 
     def _respond_early(self, stream: Http2Stream, refusal: Refusal) -> None:
-        """Answers a request that no handler gets."""
+        """Answers a request without a handler."""
         self._server_state.counters.refused += 1
         stream.drop_body()
         stream.exchange.respond(*refusal)
 
     def _stop_if_long(self, stream: Http2Stream) -> None:
-        """A request that was refused has its answer. The rest of it is skipped, as not every client looks for an answer
-        before it is through; where that is too much, the client is told to stop."""
+        """Called after the answer of a refused request.
+
+        The rest of its body is skipped, because not every client reads the answer before it has sent everything; if
+        that is too much, the stream is reset.
+        """
         if max(stream.body_bytes, stream.received_bytes) > self._server_state.limits.linger_bytes:
             self._session.reset_stream(stream.stream_id, ErrorCodes.NO_ERROR)
             self._forget(stream)
@@ -216,13 +219,13 @@ class Requests:
         self._floods.reset(self._server_state.monotonic())
 
     def _on_trailers(self, event: TrailersReceived) -> None:
-        """Trailers are dropped, but for those that no client may send."""
+        """Drops trailers. Forbidden ones are an error."""
         stream = self.streams.get(event.stream_id)
         if stream is not None and not stream.dropping and not are_trailers(event.headers):
             self._reset_and_lose(stream)
 
     def _reset_and_lose(self, stream: Http2Stream) -> None:
-        """The client broke a rule on this stream."""
+        """Resets a stream after a violation of the protocol by the client."""
         self._lose(stream)
         self._reset(stream.stream_id, ErrorCodes.PROTOCOL_ERROR)
 

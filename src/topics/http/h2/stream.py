@@ -1,7 +1,7 @@
-"""One HTTP/2 stream: a request, its body as it comes, and its response as flow control lets it go out.
+"""One HTTP/2 stream: a request, its body as it arrives, and its response, sent as flow control allows.
 
-To the exchange it is the connection that the request came on (`exchange.Channel`), to a streaming response the channel
-it is written to (`streaming.StreamChannel`). There is no order among streams: a response goes out when it is ready.
+For the exchange it is the connection (`exchange.Channel`), for a streaming response the channel
+(`streaming.StreamChannel`). Streams have no order: a response is sent when it is ready.
 """
 
 import re
@@ -19,19 +19,19 @@ from topics.http.server_state import ServerState
 from topics.http.streaming import Stream, Upgrade
 from topics.system.fair_scheduler import Task
 
-# Output: the streams of a connection send one frame each in turn, as far as flow control lets them. A stream whose
-# window, or the connection's, is used up waits aside until the client opens it.
+# Output: the streams of a connection send one frame each in turn, as far as flow control allows. A stream without
+# window waits until the client opens it.
 
 
 class Outgoing:
-    """The bytes of one answer that are not sent yet."""
+    """The unsent bytes of one answer."""
 
     __slots__ = ("_parts", "ended", "nbytes")
 
     def __init__(self) -> None:
         self._parts: deque[bytes | memoryview] = deque()
         self.nbytes = 0
-        # Whether nothing will be added any more.
+        # Whether the answer is complete.
         self.ended = False
 
     def add(self, part: bytes) -> None:
@@ -40,7 +40,7 @@ class Outgoing:
             self.nbytes += len(part)
 
     def take(self, most: int) -> bytes | memoryview:
-        """The next bytes: of one part as they lie there, of many short ones together."""
+        """Returns the next bytes: a slice of one part, or several short parts joined."""
         taken: list[bytes | memoryview] = []
         room = min(most, self.nbytes)
         self.nbytes -= room
@@ -60,7 +60,7 @@ class Outgoing:
 
 
 class Sender(Protocol):
-    """A stream, as seen from here."""
+    """The interface of a stream for the output."""
 
     @property
     def stream_id(self) -> int: ...
@@ -69,18 +69,18 @@ class Sender(Protocol):
     def out(self) -> Outgoing: ...
 
     def sent(self, nbytes: int) -> None:
-        """So much of it is on its way; with the last of it the stream is at its end."""
+        """Notes that this many bytes were sent; after the last ones the stream has ended."""
         ...
 
 
 class Outbox:
-    """The streams that have something to send."""
+    """The streams with output."""
 
     __slots__ = ("_aside", "_ready", "_session")
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        # In the order of their turns: a dictionary, so that each is in it once and can leave it.
+        # In the order of their turns; a dictionary, so that each is in it once and can be removed.
         self._ready: dict[Sender, None] = {}
         self._aside: dict[Sender, None] = {}
 
@@ -93,7 +93,7 @@ class Outbox:
         self._aside.pop(stream, None)
 
     def opened(self) -> None:
-        """The client lets more be sent: on one stream, or on all."""
+        """Handles a larger window: of one stream, or of all."""
         self._ready.update(self._aside)
         self._aside.clear()
 
@@ -122,12 +122,12 @@ class Outbox:
 
 # Heads, in both directions.
 #
-# The fields of a request become the `RequestHead` that a request of HTTP/1.1 has: `:authority` is its Host, and a body
-# of unknown length is what HTTP/1.1 calls chunked. A message that is malformed by the rules of HTTP/2 is reset; what
-# keeps to them and asks for too much is refused with the status that it would have in HTTP/1.1.
+# The fields of a request become a `RequestHead`, as in HTTP/1.1: `:authority` is the Host, and a body of unknown length
+# counts as chunked. A message that is malformed in HTTP/2 is reset; a well-formed one that exceeds a limit is refused
+# with the status of HTTP/1.1.
 #
-# A response is given as HTTP/1.1, because one module knows what belongs into one (`http.exchange`). Its lines
-# become fields here, without those of the connection.
+# A response is encoded as HTTP/1.1 by one module (`http.exchange`). Its lines are converted to fields here, without
+# connection headers.
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -144,9 +144,9 @@ _HEAD_END = b"\r\n\r\n"
 def read_head(
     fields: Iterable[tuple[bytes, bytes]], limits: HttpLimits, *, ended: bool
 ) -> tuple[RequestHead, int | None]:
-    """The head of a request and the length of its body, None if that is not told; `ended` is that there is none.
+    """Returns the head of a request and the length of its body, None if unknown. `ended` states that there is no body.
 
-    Raises `StreamFault`, and `HttpError` for a head that is well-formed and refused.
+    Raises `StreamFault`, and `HttpError` for a well-formed head that is refused.
     """
     asked, headers = _split(fields)
     method = asked.get(b":method", b"").decode("latin-1")
@@ -167,7 +167,7 @@ def read_head(
 
 
 def _split(fields: Iterable[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], Headers]:
-    """The pseudo-headers, and the others."""
+    """Returns the pseudo-headers, and the other headers."""
     asked: dict[bytes, bytes] = {}
     headers = Headers({}, [])
     for name, value in fields:
@@ -185,12 +185,12 @@ def _split(fields: Iterable[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], H
 
 
 def are_trailers(fields: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether fields behind a body are allowed there: none of them is a pseudo-header (RFC 9113, 8.1)."""
+    """Returns whether trailers are allowed: none may be a pseudo-header (RFC 9113, 8.1)."""
     return all(_is_name(name) and _is_value(value) for name, value in fields)
 
 
 def _length(headers: Headers, ended: bool) -> int | None:
-    """The library has checked that it is a number."""
+    """The library has verified that it is a number."""
     reported = headers.first.get(b"content-length")
     if not ended:
         return None if reported is None else int(reported)
@@ -211,7 +211,7 @@ def _set_host(headers: Headers, authority: bytes | None) -> None:
 
 
 def split_answer(payload: Sequence[bytes]) -> tuple[Fields, list[bytes]]:
-    """The fields of an answer of HTTP/1.1, and the parts of its body."""
+    """Returns the fields of an HTTP/1.1 answer, and the parts of its body."""
     head, _, body = payload[0].partition(_HEAD_END)
     lines = head.split(b"\r\n")
     fields = [(b":status", lines[0][9:12])]
@@ -224,29 +224,32 @@ def split_answer(payload: Sequence[bytes]) -> tuple[Fields, list[bytes]]:
 
 
 _UNCOUNTED_BYTES = 4 * 1024
-"""Of a body. A connection may hold as much uncounted memory as with HTTP/1.1, although it has a hundred streams."""
+"""The uncounted bytes of a body.
+
+A connection may use as much uncounted memory as with HTTP/1.1, although it has a hundred streams.
+"""
 
 
 class Owner(Protocol):
-    """The connection, as its streams see it."""
+    """The interface of the connection for its streams."""
 
     peer: str
     write_paused: bool
     held_bytes: int
-    """Bytes that all of its streams have yet to send."""
+    """The unsent bytes of all its streams."""
 
     def send_head(self, stream: "Http2Stream", fields: Fields, *, ended: bool) -> None: ...
 
     def send_on(self, stream: "Http2Stream") -> None:
-        """The stream has something to send, or has come to its end."""
+        """Notes that the stream has output, or has ended."""
         ...
 
     def finished(self, stream: "Http2Stream") -> None:
-        """Everything is sent."""
+        """Called when everything is sent."""
         ...
 
     def charge(self, account: Account) -> None:
-        """Names the owner of the bytes that are given to the system."""
+        """Sets the owner of the bytes passed to the system."""
         ...
 
     def run(self, exchange: Exchange, task: Task, owner: Hashable | None) -> None: ...
@@ -277,7 +280,7 @@ class Http2Stream:
         self.receiving = True
         # Whether the rest of the request is dropped because it was refused.
         self.dropping = False
-        # How long it was said to be, and how much of it came.
+        # The announced length, and the number of received bytes.
         self.body_bytes = self.received_bytes = 0
         self.told_bytes: int | None = None
         self.lost = False
@@ -289,7 +292,7 @@ class Http2Stream:
     # Receiving.
 
     def expect(self, length: int | None, limit: int) -> None:
-        """A body is on its way. Raises `HttpError` for one that cannot be taken."""
+        """Starts a body. Raises `HttpError` if it cannot be accepted."""
         head, limits = self.exchange.head, self._server_state.limits
         encoding = head.headers.get_list("content-encoding")
         limit = min(limit, limits.body_bytes)
@@ -298,15 +301,15 @@ class Http2Stream:
         )
 
     def receive(self, data: bytes) -> None:
-        """Takes a part of the body. Raises `HttpError`."""
+        """Adds a part of the body. Raises `HttpError`."""
         self.received_bytes += len(data)
         if self.body is not None:
             self.body.add(data)
 
     def complete(self) -> Exchange:
-        """The exchange with its whole body. Raises `HttpError`.
+        """Returns the exchange with its whole body. Raises `HttpError`.
 
-        Not before it is started: a body that waits counts in the budget as one that is on its way.
+        Called when the exchange is started, because a waiting body counts in the budget.
         """
         body, self.body = self.body, None
         if body is not None:
@@ -321,7 +324,7 @@ class Http2Stream:
         return self.exchange
 
     def drop_body(self) -> None:
-        """The request is refused: nothing of its body is kept."""
+        """Refuses the request and drops its body."""
         self.dropping = True
         if self.body is not None:
             self.body.release()
@@ -363,7 +366,7 @@ class Http2Stream:
             self._meter.charge(account)
         self._owner.charge(account)
         if self._owner.held_bytes > self._server_state.limits.write_buffer_bytes:
-            # The others of this connection have yet to be read.
+            # The other answers of this connection are still unread.
             return FLOOR_BYTES
         return self._server_state.output_backpressure.room(account)
 
@@ -387,7 +390,7 @@ class Http2Stream:
         return not self.write_paused
 
     def end_stream(self, *, last: bool) -> None:
-        """The end of an answer is never that of the connection."""
+        """The end of an answer never ends the connection."""
         self.exchange.channel = None
         self.out.ended = True
         self._owner.send_on(self)
@@ -414,7 +417,7 @@ class Http2Stream:
             self.drained()
 
     def drained(self) -> None:
-        """The client has caught up, on this stream or on the connection."""
+        """Called when the client has read its output, on this stream or on the connection."""
         if self.exchange.stream is not None and not self.write_paused:
             self.exchange.stream.drained()
 
@@ -428,7 +431,7 @@ class Http2Stream:
         self.exchange.lose()
 
     def idle_phase(self, now: float) -> Phase | None:
-        """The phase that the stream has been in for longer than allowed, if any."""
+        """Returns the phase that the stream has been in for longer than allowed, if any."""
         limits = self._server_state.limits
         if self.out.nbytes:
             stuck_s = self._progress.look(Phase.WRITING, self._sent_bytes, now)

@@ -1,29 +1,29 @@
 """WebSocket message reading: frames, fragmentation, limits, and rules that the library does not check.
 
-Bytes are given to the library in pieces, because it cannot be stopped within what it was given. A piece ends behind a
-number of frames: the library takes 11 microseconds for each of them, however short it is, so a piece of the smallest
-ones would block the loop. It also bounds how far the reader is ahead of its receiver.
+Bytes are passed to the library in pieces, because it cannot be stopped within its input. A piece has a maximum number
+of frames: the library takes 11 microseconds for each, however short, so a piece of the smallest ones would block the
+loop. It also bounds how far the reader is ahead of its receiver.
 
 The number of frames in a message, and of pings and pongs in a second, has a limit. A peer that exceeds it is closed
 with 1008.
 
 The library keeps a frame in memory until it is complete, so data frames longer than a piece are read here as well: a
-message is as long as a request body may be, is collected in the same way, and counts in the same budget before its
-bytes are kept. A message over the limit, without room in the budget, or without progress, is refused: its first bytes
-are given out with the error when its end has come, and the connection continues. Only a message that is longer by
+message has the limits of a request body, is collected in the same way, and counts in the same budget before its bytes
+are buffered. A message over the limit, without room in the budget, or without progress, is refused: its first bytes are
+delivered with the error after its end, and the connection continues. Only a message that is longer by
 `refused_message_bytes` closes the connection (1009).
 
 Most messages are a short text in one frame. Such frames at the beginning of a piece, while the library is between two
 frames, are read here in a thirtieth of the time that the library takes (0.3 against 11 microseconds). Several of them
-may be taken together, and one that is cut off waits here for its rest. Everything else, and everything invalid, is left
-to the library.
+may be delivered together, and an incomplete one waits here for its rest. Everything else, and everything invalid, is
+passed to the library.
 
 WebSocket handshake, and frames that are encoded once for all clients.
 
-The library checks the request and computes the response. No extension is ever negotiated, above all not compression of
-messages (permessage-deflate): it costs a connection a third of a megabyte and every message its CPU twice, it makes the
-bytes of a message differ from client to client, so that one encoded frame could no longer be shared by all of them, and
-compressing text of others together with secrets leaks them through the length.
+The library checks the request and computes the response. No extension is negotiated, in particular no compression of
+messages (permessage-deflate): it costs a third of a megabyte for each connection and processor time for each message,
+the bytes of a message would differ by client, so one encoded frame could not be shared, and compressing secrets
+together with text of others leaks them through the length.
 """
 
 import codecs
@@ -47,12 +47,12 @@ from topics.http.request_body import UNCOUNTED_BYTES, Budget, LargeBody, PlainBo
 try:
     from websockets.speedups import apply_mask
 except ImportError:
-    # Where it could not be compiled.
+    # If the extension could not be compiled.
     from websockets.utils import apply_mask
 
 
 _VERSION = "sec-websocket-version"
-# The library reports the connections it closes, which would be a line for every client that leaves.
+# The library logs each connection that it closes, which would be a line for every client.
 _quiet = logging.getLogger(f"{__name__}.library")
 _quiet.setLevel(logging.WARNING)
 
@@ -68,15 +68,15 @@ class HandshakeError(Exception):
 
 
 class Handshake(NamedTuple):
-    """A request that may become a WebSocket, and what is needed for it."""
+    """A request that may become a WebSocket, with the values of its handshake."""
 
     protocol: ServerProtocol
     answer: bytes
-    """The head of the answer that makes it one."""
+    """The head of the answer that accepts it."""
 
 
 def read_handshake(head: RequestHead) -> Handshake:
-    """Raises `HandshakeError` for what is not a handshake, or one that this server does not understand."""
+    """Raises `HandshakeError` for an invalid or unsupported handshake."""
     protocol = ServerProtocol(state=State.OPEN, logger=_quiet)
     request = Request(head.target.decode("latin-1"), _headers(head), head.method, f"HTTP/{head.http_version}")
     if head.http_version not in ("1.1", "1.0"):
@@ -118,16 +118,16 @@ def _not_a_websocket(why: str) -> HandshakeError:
 
 # Text frames, encoded without the library.
 #
-# A frame of a server is not masked, so the bytes of a message are the same for every client that gets it: they are made
-# once and written to as many transports as there are. A frame with a text is its header in front of the text:
+# A frame of a server is not masked, so the bytes of a message are the same for every client: they are encoded once and
+# written to all transports. A frame with a text is its header followed by the text:
 #
 #     81            the only frame of a message, text
 #     00..7d        the length, if it is below 126
 #     7e nnnn       the length in two bytes, if it fits
 #     7f nnnnnnnnnnnnnnnn                      otherwise in eight
 #
-# `Frame.serialize` of the library gives the same bytes in five times the time (1.1 against 0.2 microseconds), which
-# every answer to every command would pay.
+# `Frame.serialize` of the library returns the same bytes in five times the time (1.1 against 0.2 microseconds), which
+# every answer to a command would cost.
 
 _TEXT = 0x81
 _SHORT_MAX = 125
@@ -135,17 +135,17 @@ _TWO_BYTES_MAX = 0xFFFF
 
 
 def text_frame(text: bytes) -> bytes:
-    """A whole message as one frame. `text` has to be UTF-8; what makes it is trusted with that."""
+    """Returns a whole message as one frame. `text` must be UTF-8; callers ensure that."""
     return _head(len(text)) + text
 
 
 def text_frames(texts: Sequence[bytes]) -> bytes:
-    """Several of them, one behind the other."""
+    """Returns several frames, concatenated."""
     if len(texts) == 1:
         return text_frame(texts[0])
     sizes = set(map(len, texts))
     if len(sizes) == 1:
-        # As most are that are said at once.
+        # Most messages that are sent together have one length.
         head = _head(sizes.pop())
         return head + head.join(texts)
     return b"".join(map(text_frame, texts))
@@ -161,7 +161,7 @@ def _head(nbytes: int) -> bytes:
 
 _PIECE_BYTES = 16 * KIB
 _LIBRARY_FRAMES_MAX = 32
-"""Frames that the library is given at a time: a third of a millisecond of work."""
+"""Frames passed to the library at a time: a third of a millisecond of work."""
 _WHOLE_TEXT = 0x81
 _MASKED = 0x80
 _IN_TWO_BYTES = 126
@@ -175,15 +175,15 @@ _RESERVED = 0x70
 _OPCODE = 0x0F
 _FIN = 0x80
 _REFUSED_PREFIX_BYTES = 4 * KIB
-"""The part of a refused message that is given out, to identify it."""
+"""The bytes of a refused message that are delivered, to identify it."""
 
 
 class Message(NamedTuple):
     data: bytes | LargeBody
     is_text: bool
-    """Then it is valid UTF-8."""
+    """Whether it is text; then it is valid UTF-8."""
     error: HttpError | None = None
-    """Why the message is refused. `data` is its first bytes."""
+    """The reason why the message is refused. `data` has its first bytes."""
 
 
 class UnfinishedMessage:
@@ -199,7 +199,7 @@ class UnfinishedMessage:
         self.fragments = 1
         self.nbytes = 0
         self._limit = limit
-        # None once the message is refused.
+        # None after the message was refused.
         self._body: PlainBody | None = PlainBody(limit, budget, min(large_size, limit))
         self._error: HttpError | None = None
         self._prefix = b""
@@ -208,12 +208,12 @@ class UnfinishedMessage:
         self._step_at, self._step_bytes = now, 0
 
     def announce(self, nbytes: int) -> None:
-        """So many more bytes will come. Refuses the message before its memory is taken."""
+        """Announces further bytes. Refuses the message before its memory is used."""
         if self.nbytes + nbytes > self._limit:
             self.refuse(HttpError(Fault.BODY_TOO_LARGE, f"the message exceeds {self._limit} bytes"))
 
     def add(self, data: bytes) -> None:
-        """Raises UnicodeDecodeError for a text that is none."""
+        """Raises UnicodeDecodeError for invalid text."""
         self.nbytes += len(data)
         if len(self._prefix) < _REFUSED_PREFIX_BYTES:
             self._prefix += data[: _REFUSED_PREFIX_BYTES - len(self._prefix)]
@@ -228,13 +228,13 @@ class UnfinishedMessage:
             self.refuse(error)
 
     def refuse(self, error: HttpError) -> None:
-        """Keeps no more of it. The rest is read and dropped."""
+        """Refuses the message. The rest is read and dropped."""
         if self._body is not None:
             self._error = error
             self.release()
 
     def refuse_if_stalled(self, now: float, limits: HttpLimits, is_read: bool) -> None:
-        """Refuses a message that takes room and makes no progress while the connection is read."""
+        """Refuses a message that uses the budget without progress while the connection is read."""
         if self.nbytes <= UNCOUNTED_BYTES:
             return
         if not is_read or self.nbytes - self._step_bytes >= limits.body_step_bytes:
@@ -243,7 +243,7 @@ class UnfinishedMessage:
             self.refuse(HttpError(Fault.TIMEOUT, "the message did not arrive in time"))
 
     def finish(self) -> Message:
-        """The message. Raises UnicodeDecodeError for a text that ends within a character."""
+        """Returns the message. Raises UnicodeDecodeError for a text that ends within a character."""
         if self._body is None:
             return Message(self._prefix, self.is_text, self._error)
         if self._is_cut:
@@ -251,14 +251,17 @@ class UnfinishedMessage:
         return Message(self._body.finish(), self.is_text)
 
     def release(self) -> None:
-        """Gives the memory back."""
+        """Releases the memory."""
         if self._body is not None:
             self._body.release()
             self._body = None
 
 
 class MessageReader:
-    """Reads the messages of one connection. Everything a peer sent before it broke a rule counts, nothing after it."""
+    """Reads the messages of one connection.
+
+    Messages before a violation of the protocol are delivered, later ones are not.
+    """
 
     __slots__ = (
         "_ahead_bytes", "_begun", "_budget", "_control", "_frames", "_head", "_limits", "_long_fin", "_long_left",
@@ -269,7 +272,7 @@ class MessageReader:
         self, protocol: ServerProtocol, budget: Budget, unread: bytes, limits: HttpLimits = _LIMITS,
         monotonic: Callable[[], float] = float,
     ) -> None:  # fmt: skip
-        """Without a clock, time stands still."""
+        """Without a clock, no time passes."""
         self.protocol = protocol
         protocol.max_message_size, protocol.max_fragment_size = None, _BEGUN_BYTES_MAX
         self._limits = limits
@@ -277,17 +280,17 @@ class MessageReader:
         self._control = Tokens(limits.websocket_control_frames, limits.websocket_control_frames_per_s, monotonic())
         self._budget = budget
         self._unread: bytes | memoryview = unread
-        # The beginning of a text that will be read here once the rest of it has come.
+        # The beginning of a text that will be read here after its rest has arrived.
         self._begun = b""
-        # Frames that are read and not yet given out; bytes are a text that is a frame by itself.
+        # Frames that are read and not yet delivered; bytes are a text in one frame.
         self._frames: deque[Frame | bytes | Message] = deque()
         self.together = 0
-        """How many of the next are such texts and may be taken together."""
-        # Where the library stands: the beginning of a frame's head that it was given, or how many bytes of its frame
-        # are still to come. It stands between two frames when there is neither.
+        """The number of next frames that are such texts and may be delivered together."""
+        # The library's state: the beginning of a frame's head that it has received, or the remaining bytes of its
+        # frame. It is between two frames if there is neither.
         self._head = b""
         self._ahead_bytes = 0
-        # A frame longer than a piece: its bytes that are still to come, their mask, and whether it ends the message.
+        # A frame longer than a piece: its remaining bytes, their mask, and whether it ends the message.
         self._long_left = 0
         self._long_mask = b""
         self._long_fin = False
@@ -300,13 +303,17 @@ class MessageReader:
         self._unread = data
 
     def read_on(self) -> bool:
-        """Reads a piece, unless something waits to be given out. Returns whether it did; output of the library for it
-        can then be sent before the next."""
+        """Reads a piece, unless frames wait for delivery.
+
+        Returns whether it did; output of the library can then be sent before the next piece.
+        """
         return not self._frames and self._read_piece()
 
     def texts(self) -> Sequence[bytes]:
-        """Messages that may be taken together, each valid UTF-8; empty where one is not. Call `took` with the number
-        taken."""
+        """Returns messages that may be delivered together, each valid UTF-8; empty if one is not.
+
+        Call `took` with the number delivered.
+        """
         count, self.together = self.together, 0
         texts = cast("list[bytes]", list(islice(self._frames, count)))
         try:
@@ -314,24 +321,24 @@ class MessageReader:
                 if not text.isascii():
                     text.decode()
         except UnicodeDecodeError:
-            # Messages before it count. A receiver that takes them one by one finds the invalid one.
+            # Earlier messages are valid. Delivery one by one finds the invalid one.
             return ()
         self.together = count
         return texts
 
     def took(self, count: int) -> None:
-        """So many of the `texts` are taken. Where it is none, they are to be taken one by one."""
+        """Notes that this many of the `texts` were delivered. With 0 they are delivered one by one."""
         frames = self._frames
         self.together = self.together - count if count else 0
         if count >= len(frames):
-            # More, where they were dropped meanwhile.
+            # More, if they were dropped meanwhile.
             frames.clear()
         else:
             for _ in range(count):
                 frames.popleft()
 
     def next_message(self) -> Message | None:
-        """The next one of what was read, or None. Ask after `read_on`, while anything is there."""
+        """Returns the next message that was read, or None. Call it after `read_on`, until it returns None."""
         self.together = 0
         while self._frames:
             frame = self._frames.popleft()
@@ -343,34 +350,34 @@ class MessageReader:
         return None
 
     def skip(self) -> bool:
-        """Reads a piece without giving anything out, for the peer's last word. Returns whether there was one."""
+        """Reads a piece without delivery, to find the peer's close frame. Returns whether there was a piece."""
         self._frames.clear()
         return self._read_piece()
 
     @property
     def has_more(self) -> bool:
-        """Whether anything waits to be read or given out."""
+        """Whether any input waits to be read or delivered."""
         return bool(self._unread or self._frames)
 
     @property
     def is_over(self) -> bool:
-        """Whether no message will come after those that are here: the peer closed, or broke a rule."""
+        """Whether no further message will come: the peer has closed or violated the protocol."""
         return not self._frames and self.protocol.state is not State.OPEN
 
     def drop_messages(self) -> None:
-        """Forgets what is not given out. Bytes stay: they may begin in the middle of a frame."""
+        """Drops undelivered messages. Bytes stay: they may begin in the middle of a frame."""
         self._frames.clear()
         self.together = 0
         if self._unfinished is not None:
             self._unfinished.release()
 
     def refuse_stalled(self, now: float, is_read: bool) -> None:
-        """Refuses the unfinished message if it makes no progress. `is_read` is whether the connection is read."""
+        """Refuses the unfinished message if it makes no progress. `is_read` states whether the connection is read."""
         if self._unfinished is not None:
             self._unfinished.refuse_if_stalled(now, self._limits, is_read)
 
     def drop(self) -> None:
-        """Forgets everything; nothing more is read."""
+        """Drops all state; no more input is read."""
         self._unread = self._begun = b""
         self._long_left = 0
         self.protocol.reader.discard()
@@ -378,13 +385,14 @@ class MessageReader:
         self._unfinished = None
 
     def release(self) -> None:
-        """The connection is lost."""
+        """Called when the connection is lost."""
         self.drop()
-        # The parser is a generator that holds the protocol that holds it: this should not wait for a collection.
+        # The parser is a generator in a reference cycle with the protocol: the cycle is broken, so that it need not
+        # wait for the garbage collector.
         self.protocol.parser.close()
 
     def _read_piece(self) -> bool:
-        """Reads some of the bytes that came. Returns whether there were any."""
+        """Reads some of the received bytes. Returns whether there were any."""
         rest = self._unread
         if not rest:
             return False
@@ -401,12 +409,11 @@ class MessageReader:
                 read = self._read_texts(data)
                 data = data[read:]
                 if data and self._is_begun(data):
-                    # Once the library has a part of a frame it reads all there is until a piece ends where a frame
-                    # does.
+                    # While the library has a part of a frame it reads all input until a piece ends with a frame.
                     return read if available > _PIECE_BYTES else self._begin(data, read)
             if data and (is_long := _is_long(data, 0)) is not False:
                 if read:
-                    # Data read so far is given out first.
+                    # Data read so far is delivered first.
                     return read
                 return self._begin(data, 0) if is_long is None else self._begin_long(data)
         if data:
@@ -417,12 +424,12 @@ class MessageReader:
         return read
 
     def _begin(self, data: bytes, read: int) -> int:
-        """Keeps the beginning of a frame until more of it has come."""
+        """Keeps the beginning of a frame until more of it has arrived."""
         self._begun = data
         return read + len(data)
 
     def _begin_long(self, data: bytes) -> int:
-        """Reads the head of a data frame that is longer than a piece, and what is there of the frame."""
+        """Reads the head of a data frame that is longer than a piece, and its available bytes."""
         protocol, limits = self.protocol, self._limits
         opcode, fin = data[0] & _OPCODE, bool(data[0] & _FIN)
         begin = 4 if data[1] & ~_MASKED == _IN_TWO_BYTES else 10
@@ -437,7 +444,7 @@ class MessageReader:
             return len(data)
         protocol.current_size = None if fin else before + length
         if protocol.state is not State.OPEN:
-            # We closed: what the peer still sends is dropped.
+            # The server has closed: further input is dropped.
             self._unfinished = None
         elif opcode == Opcode.CONT:
             self._count_fragment()
@@ -452,7 +459,7 @@ class MessageReader:
         return begin + _MASK_BYTES + self._read_long(data[begin + _MASK_BYTES :])
 
     def _read_long(self, data: bytes) -> int:
-        """Reads bytes of a frame that is longer than a piece. Returns how many."""
+        """Reads bytes of a frame that is longer than a piece. Returns their number."""
         data = data[: self._long_left]
         self._long_left -= len(data)
         mask, turn = self._long_mask, len(data) % _MASK_BYTES
@@ -492,8 +499,10 @@ class MessageReader:
         return None
 
     def _span(self, data: bytes) -> int:
-        """How many of these bytes to give to the library: up to the end of so many frames. Remembers where it will
-        stand then. Wherever it finds a fault, it reads no further."""
+        """Returns how many of these bytes to pass to the library: up to the end of a maximum number of frames.
+
+        Stores the library's state after that. It stops at an invalid frame.
+        """
         given = len(self._head)
         seen = self._head + data if given else data
         at, end, frames = self._ahead_bytes, len(seen), 0
@@ -514,7 +523,7 @@ class MessageReader:
         return min(at, end) - given
 
     def _read_texts(self, data: bytes) -> int:
-        """Reads texts that are frames by themselves, as far as there is nothing else; where they end."""
+        """Reads consecutive texts of one frame each. Returns their end."""
         at, end, most = 0, len(data), self._limits.body_bytes
         texts: list[bytes] = []
         while end - at >= _HEAD_BYTES_MIN and data[at] == _WHOLE_TEXT:
@@ -529,7 +538,7 @@ class MessageReader:
             before, at = at, begin + length
             if at == end:
                 break
-            # Most are as long as the one before, and begin with the same bytes.
+            # Most have the length and the first bytes of the previous one.
             head, begins, nbytes = data[before : begin - _MASK_BYTES], begin - before, at - before
             while at + nbytes <= end and data.startswith(head, at):
                 begin, at = at + begins, at + nbytes
@@ -539,7 +548,7 @@ class MessageReader:
         return at
 
     def _is_begun(self, data: bytes) -> bool:
-        """Whether it is the beginning of a text that is a frame by itself and fits into a piece."""
+        """Returns whether it is the beginning of a text in one frame that fits into a piece."""
         nbytes = len(data)
         if data[0] != _WHOLE_TEXT or nbytes == 1:
             return data[0] == _WHOLE_TEXT
@@ -551,7 +560,7 @@ class MessageReader:
         return length <= min(_BEGUN_BYTES_MAX, self._limits.body_bytes)
 
     def _assemble(self, frame: Frame) -> Message | None:
-        """The message that a frame completes, if it does."""
+        """Returns the message that a frame completes, if any."""
         if frame.opcode is Opcode.CONT:
             self._count_fragment()
         elif frame.opcode is Opcode.TEXT or frame.opcode is Opcode.BINARY:
@@ -560,7 +569,7 @@ class MessageReader:
                 return self._checked(bytes(frame.data), is_text)
             self._begin_message(is_text, self._limits.body_bytes)
         else:
-            # The library answers pings and closes; that the peer lives is known from its bytes.
+            # The library answers pings and closes; any input shows that the peer is alive.
             if frame.opcode is not Opcode.CLOSE and not self._control.take(self._monotonic()):
                 self._fail(CloseCode.POLICY_VIOLATION, "too many pings and pongs")
             return None
@@ -577,13 +586,16 @@ class MessageReader:
 
     def _fail(self, code: CloseCode, reason: str) -> None:
         self.drop()
-        # When we closed already, or the peer did behind this, only the end of the bytes is left to send.
+        # If the server has closed already, or the peer did after this, only the end of the output is left to send.
         if self.protocol.state is State.OPEN or not self.protocol.eof_sent:
             self.protocol.fail(code, reason)
 
 
 def _is_long(data: bytes, at: int) -> bool | None:
-    """Whether a data frame longer than a piece begins there, with its whole head. None if the head is cut off."""
+    """Returns whether a data frame longer than a piece begins there, with its whole head.
+
+    None if the head is incomplete.
+    """
     end = len(data)
     if data[at] & _RESERVED or data[at] & _OPCODE > Opcode.BINARY:
         return False

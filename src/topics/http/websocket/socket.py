@@ -2,15 +2,15 @@
 
 The library's protocol reads frames and knows the closing handshake. This module adds:
 
-- Fair scheduling: a connection has a slice of time, and a number of messages, for what it sent. The rest is a task of
-  the fair scheduler (`system.fair_scheduler`), and no more is read until it is done.
+- Fair scheduling: a connection has a slice of time, and a number of messages, for its input. The rest is a task of the
+  fair scheduler (`system.fair_scheduler`), and no more is read until it is done.
 - Backpressure: bytes are read in small pieces, and not at all while the peer does not read its output or the receiver
-  asked for a pause. At most one piece that was read before waits.
-- A message is as long as a body may be, and counts in the budget of bodies while it is received. A refused message is
+  has paused. At most one piece waits.
+- A message has the size limit of a body, and counts in the budget of bodies while it is received. A refused message is
   reported to the receiver, and the connection continues.
-- Output goes straight to the transport, as frames that are encoded once for all clients.
+- Output is written directly to the transport, as frames that are encoded once for all clients.
 - A peer that closes is answered after the receiver has finished what the peer sent before it.
-- There are no timers. The sweep of the HTTP server checks the state of every connection and its age:
+- Instead of timers, the sweep of the HTTP server checks the state of every connection and its age:
 
 | the connection | timeout | then |
 |---|---|---|
@@ -37,13 +37,13 @@ from topics.http.server_state import end_sending
 from topics.http.websocket.message_reader import Handshake, Message, MessageReader
 from topics.system.fair_scheduler import GREEDY_S, SLICE_S, Task
 
-# Answers gathered while a piece is read are sent when they are this many bytes, so that a full transport is noticed.
+# Answers collected while a piece is read are sent at this size, so that a full transport is noticed.
 _BUFFERED_BYTES_MAX = 64 * KIB
 
-# Messages, or runs of messages, that are given out in a slice, however short they take.
+# The maximum number of messages, or runs of messages, delivered in a slice.
 _STEPS_MAX = 64
 
-# Stands for no number of bytes: nothing moves.
+# A value that no number of bytes has.
 _QUIET = -1
 _CLOSING = -2
 
@@ -60,28 +60,33 @@ class Receiver(Protocol):
         ...
 
     def on_texts(self, texts: Sequence[bytes]) -> int:
-        """Several that came together. Takes as many of the first as can be taken together, and states how many: where
-        it is none, each of them comes by `on_text`."""
+        """Receives several messages that arrived together.
+
+        Returns how many of the first were handled; with 0 each is passed to `on_text`.
+        """
         ...
 
     def on_large_text(self, text: LargeBody) -> None:
-        """A text message that is too long to be read in one go. The receiver releases it."""
+        """Receives a text message that is too long to be read at once. The receiver releases it."""
         ...
 
     def on_binary(self, data: bytes) -> None:
-        """A binary message; of a long one only that it came."""
+        """Receives a binary message; a long one without its content."""
         ...
 
     def on_refused(self, beginning: bytes, error: HttpError) -> None:
-        """A message that was too long, for instance, and dropped. `beginning` is its first bytes."""
+        """Called for a message that was refused and dropped, such as for its length.
+
+        `beginning` has its first bytes.
+        """
         ...
 
     def on_drain(self) -> None:
-        """The peer did not keep up, and does again."""
+        """Called when the peer has read its output after a pause."""
         ...
 
     def on_closing(self) -> None:
-        """The peer sends no more. `WebSocket.finish` states that it was answered everything it is going to be."""
+        """Called when the peer sends no more. The receiver calls `WebSocket.finish` after its last answer."""
         ...
 
     def on_disconnect(self) -> None:
@@ -91,12 +96,12 @@ class Receiver(Protocol):
 
 class Stage(enum.Enum):
     OPEN = enum.auto()
-    # The peer closed, or broke the rules: it is answered once the receiver has finished.
+    # The peer has closed or violated the protocol: it is answered after the receiver has finished.
     FINISHING = enum.auto()
-    # We closed, and wait for the close frame of the peer.
+    # The server has closed, and waits for the close frame of the peer.
     CLOSING = enum.auto()
-    # Both sides have closed, or need not. The server waits for the end of the connection, so that a reset does not
-    # destroy its last frames.
+    # Both sides have closed. The server waits for the end of the connection, so that a reset does not destroy its last
+    # frames.
     ENDING = enum.auto()
     GONE = enum.auto()
 
@@ -113,8 +118,10 @@ class WebSocket(asyncio.Protocol):
     _receiver: Receiver
 
     def __init__(self, exchange: Exchange, handshake: Handshake, account: Account | None = None) -> None:
-        """Takes the connection of `exchange` over and answers the handshake. `begin` starts the reading. Output that
-        the peer does not read is counted for `account`."""
+        """Takes over the connection of `exchange` and answers the handshake.
+
+        `begin` starts reading. Unread output is counted for `account`.
+        """
         transport, leftover, server_state = exchange.upgrade()
         self._account = account or Account()
         self._counted = 0
@@ -130,18 +137,18 @@ class WebSocket(asyncio.Protocol):
 
         # Whether the transport reads.
         self._reading = True
-        # Whether the receiver wants no messages for now.
+        # Whether the receiver has paused messages.
         self._held = False
         self._write_paused = transport.get_write_buffer_size() > server_state.limits.write_buffer_bytes
-        # Whether the scheduler gives out what is left, and until when it is asked to whatever comes.
+        # Whether the scheduler delivers the rest, and the time until which it is used for all input.
         self._queued = False
         self._modest_from = 0.0
-        # While messages are given out, what is written is gathered for one write.
+        # While messages are delivered, output is collected for one write.
         self._corked = False
         self._buffered: list[bytes] = []
         self._buffered_bytes = 0
 
-        # For the sweep: whether the peer was heard since the last one, and since when nothing moved.
+        # For the sweep: whether there was input since the last sweep, and the time of the last progress.
         self._heard = True
         self._pinged = False
         self._since = 0.0
@@ -152,15 +159,17 @@ class WebSocket(asyncio.Protocol):
         self._send(handshake.answer)
 
     def begin(self, receiver: Receiver) -> None:
-        """Gives messages to `receiver` from now on."""
+        """Delivers messages to `receiver` from now on."""
         self._receiver = receiver
         self._read_on()
 
     # Methods for the receiver.
 
     def write(self, frame: bytes) -> bool:
-        """Sends bytes that are whole frames, see `text_frame`, or drops them when the connection is ending. Returns
-        whether the peer can take more at once; a caller that writes on regardless fills the memory."""
+        """Sends whole frames, see `text_frame`, or drops them if the connection is ending.
+
+        Returns whether the peer can take more immediately; further writes fill the memory.
+        """
         if self._stage is not Stage.OPEN and self._stage is not Stage.FINISHING:
             return False
         if not self._corked:
@@ -179,7 +188,7 @@ class WebSocket(asyncio.Protocol):
 
     @property
     def writable(self) -> bool:
-        """Whether a write would go straight to a peer that keeps up."""
+        """Whether a write would be sent immediately, to a peer without unread output."""
         return not self._write_paused and self._stage in (Stage.OPEN, Stage.FINISHING)
 
     @property
@@ -189,13 +198,14 @@ class WebSocket(asyncio.Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes written and not yet taken by the peer's side of the connection."""
+        """The number of written bytes not yet accepted by the connection."""
         if self._stage is Stage.GONE:
             return 0
         return self._transport.get_write_buffer_size() + self._buffered_bytes
 
     def room(self) -> int:
-        """How many bytes may be written at once; less, the more of its account's and of all lie unread."""
+        """The number of bytes that may be written at once; it shrinks with the unread bytes of its account and of all
+        clients."""
         return self._server_state.output_backpressure.room(self._account)
 
     def recount(self) -> None:
@@ -211,13 +221,13 @@ class WebSocket(asyncio.Protocol):
             self._transport.set_write_buffer_limits(high=0 if tight else self._server_state.limits.write_buffer_bytes)
 
     def hold(self) -> None:
-        """No messages for now: the receiver has enough. More than one call needs only one `release`."""
+        """Pauses messages. Several calls need only one `release`."""
         self._held = True
         if not self._corked:
             self._throttle()
 
     def release(self) -> None:
-        """Messages again. Waiting messages are delivered in the next turn of the loop."""
+        """Resumes messages. Waiting messages are delivered in the next turn of the loop."""
         if self._held:
             self._held = False
             if not self._corked:
@@ -228,14 +238,14 @@ class WebSocket(asyncio.Protocol):
         self._server_state.scheduler.run(task, self)
 
     def finish(self) -> None:
-        """Everything is sent that the peer will get: completes the closing that the peer began."""
+        """Completes the closing handshake that the peer began. Call it after the last output."""
         if self._stage is Stage.FINISHING:
             self._complete()
 
     def close(self, code: int = CloseCode.GOING_AWAY, reason: str = "the server is shutting down") -> None:
         """Begins to close. Earlier output is still sent; further input of the peer is dropped."""
         if self._stage is Stage.FINISHING or (self._stage is Stage.OPEN and self._protocol.state is not State.OPEN):
-            # The peer was first, or broke a rule: its reason counts.
+            # The peer was first, or violated the protocol: its close reason is used.
             self._complete()
         elif self._stage is Stage.OPEN:
             self._flush()
@@ -247,7 +257,7 @@ class WebSocket(asyncio.Protocol):
                 self._server_state.call_soon(self._read_on)
 
     def abort(self) -> None:
-        """Ends it at once."""
+        """Aborts the connection."""
         if self._stage is not Stage.GONE:
             self._transport.abort()
 
@@ -255,12 +265,12 @@ class WebSocket(asyncio.Protocol):
 
     @property
     def owes(self) -> bool:
-        """Whether the end has not come yet: closing takes an answer of the peer."""
+        """Whether the connection is still open or closing: closing needs an answer of the peer."""
         return self._stage is not Stage.GONE
 
     @property
     def uploading(self) -> bool:
-        """Messages are not uploads: their sender learns of the end before the socket closes."""
+        """Messages are not uploads: their sender is notified before the socket closes."""
         return False
 
     def expect_end(self) -> None:
@@ -268,7 +278,7 @@ class WebSocket(asyncio.Protocol):
         self.close()
 
     def sweep(self, now: float) -> None:
-        """See the table above."""
+        """Applies the timeouts of the table above."""
         if self._stage is Stage.GONE:
             return
         self.recount()
@@ -303,7 +313,10 @@ class WebSocket(asyncio.Protocol):
         self._read_on()
 
     def eof_received(self) -> None:
-        """The peer sends no more. Without a word of closing before, it is gone; the transport closes itself."""
+        """Called when the peer sends no more.
+
+        Without a close frame before, it has disconnected; the transport closes itself.
+        """
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -348,7 +361,7 @@ class WebSocket(asyncio.Protocol):
         self._throttle()
 
     def _serve_slice(self, now: float) -> bool:
-        """Whether anything is left. Never entered twice: a receiver may answer, and so make room, inside."""
+        """Returns whether any input is left. Not reentrant: a receiver may answer inside, and so make room."""
         if self._stage is Stage.GONE:
             return False
         monotonic = self._server_state.monotonic
@@ -380,7 +393,7 @@ class WebSocket(asyncio.Protocol):
             return False
         receiver = self._receiver
         if messages.read_on() and self._protocol.state is State.OPEN:
-            # Only pongs. The end of the connection waits until the receiver has finished.
+            # Only pongs are sent. The end of the connection waits until the receiver has finished.
             self._send_control()
         if messages.together > 1 and (texts := messages.texts()):
             messages.took(self._call(receiver.on_texts, texts) or 0)
@@ -392,7 +405,7 @@ class WebSocket(asyncio.Protocol):
         return messages.has_more or self._protocol.state is not State.OPEN
 
     def _give(self, message: Message) -> None:
-        """Gives a message to the receiver."""
+        """Delivers a message to the receiver."""
         receiver, data = self._receiver, message.data
         if isinstance(data, LargeBody):
             if message.is_text:
@@ -407,7 +420,7 @@ class WebSocket(asyncio.Protocol):
 
     @property
     def _is_held_back(self) -> bool:
-        # While closing nothing is given out, and the peer's last word is still to be read.
+        # While closing nothing is delivered, and the peer's close frame must still be read.
         return self._stage is Stage.OPEN and (self._held or self._write_paused)
 
     def _throttle(self) -> None:
@@ -439,8 +452,10 @@ class WebSocket(asyncio.Protocol):
             self._send(buffered[0] if len(buffered) == 1 else b"".join(buffered))
 
     def _send_control(self) -> None:
-        """Sends the pending output of the library. That it wants to end the connection is empty bytes, and seen
-        elsewhere."""
+        """Sends the pending output of the library.
+
+        Empty bytes mean that it wants to end the connection, which is handled elsewhere.
+        """
         if not self._protocol.writes:
             return
         said = b"".join(self._protocol.data_to_send())
@@ -470,7 +485,7 @@ class WebSocket(asyncio.Protocol):
         self._send_control()
 
     def _stuck_s(self, now: float, place: int) -> float:
-        """The seconds for which it has been in this place."""
+        """Returns the seconds for which it has been in this state."""
         if place != self._stuck_at:
             self._stuck_at, self._since = place, now
         return now - self._since
