@@ -1,4 +1,4 @@
-"""Random lives of a queue, held against a model after every step. The clock is moved by hand.
+"""Random lives of a queue, held against a model after every step. The clock is moved by hand, and jumps.
 
 Forbidden outcomes: a job is lost, is held by two workers at once, is delayed and delivered, is moved to the dead letter
 topic twice or half, or answers to another lease. And the counters are exact, always.
@@ -73,7 +73,7 @@ class QueueLaws(RuleBasedStateMachine):
         self.model = QueueModel(max_deliveries, now=self.clock.now_ms())
         self.workers: list[Worker] = []
         self.value = 0
-        self.gathers = False
+        self.gathers = self.jumped = False
         self.evicted: set[int] = set()
         self.gone: set[int] = set()
         """Values that were acknowledged or deleted."""
@@ -284,6 +284,13 @@ class QueueLaws(RuleBasedStateMachine):
         self.model.tick(self.clock.now_ms())
         self.engine.queues.alarms.run_due()
 
+    @rule(ms=st.sampled_from((-600_000, -50, 400, 86_400_000)))
+    def jump_clock(self, ms: int) -> None:
+        """Somebody sets the clock: leases and delays keep what is left of them, and are reported by the new time."""
+        self.clock.jump(ms)
+        self.model.jump(ms)
+        self.jumped = True
+
     @rule(part=st.floats(0, 1))
     def delete(self, part: float) -> None:
         topic = self.engine.core.existing("jobs")
@@ -345,6 +352,11 @@ class QueueLaws(RuleBasedStateMachine):
     def checkpoint(self, full: bool) -> None:
         self.engine.run_job(self.engine.checkpointer.job(full=full))
 
+    def is_restart_exact(self) -> bool:
+        """`tests/unit/engine/test_clock_jumps.py` covers restarts after a jump."""
+        return not self.jumped or not (self.leases_durable or any(job.ready_at for job in self.model.jobs.values()))
+
+    @precondition(is_restart_exact)
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:
         self.workers = []

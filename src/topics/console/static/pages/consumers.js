@@ -100,7 +100,7 @@ async function one(context, topic, consumer) {
       ["Last commit", last.committed_ms === null ? "never" : [ago(last.committed_ms), last.committed_by ? ` by ${last.committed_by}` : ""]],
       ["Created", ago(last.created_ms)],
     ]));
-    fill(lost, last.lost ? h("p.banner", { role: "alert" }, `Records ${count(last.lost.gap_from)} to ${count(last.lost.gap_to)} were lost before this consumer committed them (${last.lost.reason}).`) : null);
+    fill(lost, last.losses?.length ? h("div.banner", { role: "alert" }, last.losses.map((one) => h("p", `Records ${count(one.gap_from)} to ${count(one.gap_to)} were lost before this consumer committed them (${one.reason}).`))) : null);
   }
 
   async function reset() {
