@@ -1,12 +1,13 @@
 """Stream contract: the schema registry and the profile of a stream, changed and stored atomically.
 
-A profile installs a registry, and a crash must not leave one without the other. In the log and in snapshots it is
+A profile installs a registry, and a crash must not leave one without the other. The encoding in the log and in
+snapshots is
 
     u8 1 | msgpack [registry (`topics.schema.registry`), profile as JSON | nil for generic]
 
 A reader ignores further fields at the end, and rejects another first byte.
 
-All profiles by their names, and the one way to read one.
+All profiles by name, and the function that decodes one.
 """
 
 from collections.abc import Sequence
@@ -53,7 +54,7 @@ def encode_profile(profile: Profile) -> bytes:
 
 
 def decode_profile(raw: bytes) -> Profile:
-    """Raises ValueError for what no version of this server wrote."""
+    """Raises ValueError for data that no version of this server wrote."""
     try:
         return parse_profile(parse("profile", raw))
     except InvalidRequestError as error:
@@ -98,11 +99,11 @@ Text = bytes | msgspec.Raw
 
 
 class Taken(NamedTuple):
-    """Entries as they are stored."""
+    """Entries in their stored form."""
 
     payloads: Sequence[Text]
     keys: Sequence[str | None] | None
-    """One for each payload; None when the key of the request, if any, applies to all of them."""
+    """The key of each payload; None if the key of the request, if any, applies to all."""
 
 
 class Intake:
@@ -138,7 +139,10 @@ class Intake:
         return count
 
     def take(self, raws: Sequence[Text], *, now_ms: int, stream_key: str | None = None) -> Taken:
-        """The batch as it is stored; raises InvalidRequestError for all of it. `stream_key` is the request's key."""
+        """Returns the batch in its stored form.
+
+        Raises InvalidRequestError for the whole batch. `stream_key` is the request's key.
+        """
         if stream_key is not None and self._extractor is not None:
             raise InvalidRequestError("Stream-Key not allowed when routingKey is configured", field="Stream-Key")
         if self.is_idle:
@@ -218,8 +222,11 @@ def parse_profile_update(body: bytes) -> Profile:
 
 
 def decide_profile(contract: Contract, profile: Profile, *, is_json: bool, empty: bool, next_seq: int) -> Contract:
-    """The contract after the update. A profile with a canonical schema needs an empty stream, or one that has it
-    already; its registry stays when another profile replaces it."""
+    """Returns the contract after the update.
+
+    A profile with a canonical schema needs an empty stream, or one that has this profile already; its registry stays
+    when another profile replaces it.
+    """
     if profile.needs_json and not is_json:
         raise InvalidRequestError(
             f"{profile.kind} profile requires application/json stream content-type", field="profile.kind"
@@ -235,5 +242,5 @@ def decide_profile(contract: Contract, profile: Profile, *, is_json: bool, empty
 
 
 def profile_json(profile: Profile) -> bytes:
-    """The profile as `GET _profile` shows it."""
+    """Returns the answer of `GET _profile`."""
     return encode({"apiVersion": PROFILE_API_VERSION, "profile": profile})

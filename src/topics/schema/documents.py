@@ -15,44 +15,53 @@ from topics.model.limits import KIB, MIB
 MAX_UPDATE_BYTES: Final = 256 * KIB
 """One request to change a schema or a profile."""
 MAX_REGISTRY_BYTES: Final = 4 * MIB
-"""All versions of one stream together; every snapshot carries them."""
+"""All versions of one stream together; every snapshot contains them."""
 MAX_DOCUMENT_DEPTH: Final = 64
 """The maximum nesting of a schema, because functions on schemas and the validator recurse."""
 
 MAX_PATTERNS: Final = 100
 MAX_PATTERN_BYTES: Final = MIB
-"""One compiled pattern. Its automaton is what a short text like `a{1000}{1000}` makes large."""
+"""One compiled pattern. A short text like `a{1000}{1000}` makes a large automaton."""
 MAX_SCHEMA_WEIGHT: Final = 2048
 """Steps that a schema may take for each element of an array: see `topics.schema.validation`."""
 MAX_UNEVALUATED: Final = 4
-"""`unevaluatedProperties` and `unevaluatedItems` in one schema. Each one looks again at all that those below it saw, so
-that the cost doubles with every level."""
+"""`unevaluatedProperties` and `unevaluatedItems` in one schema.
+
+Each repeats the work of those below it, so the cost doubles with every level.
+"""
 
 MAX_MESSAGES: Final = 8
-"""Messages in a refusal of one entry; more would repeat the same."""
+"""The maximum number of messages in a refusal of one entry; more would repeat the same."""
 MAX_ERRORS: Final = 10_000
-"""Up to how many errors an entry may have for all of them to be collected. The validator makes each an object of some
-size, those of every branch that was tried included: an entry of a MiB has passed five GiB that way."""
+"""The number of errors of an entry up to which all are collected.
+
+The validator creates an object for each, including those of every tried branch: an entry of a MiB has exceeded five GiB
+that way.
+"""
 MAX_VALIDATION_COST: Final = 32 * MIB
-"""The bytes that are looked at in one go, times the weight of the schema; about 10 ns each, at the worst."""
+"""The bytes validated at once, multiplied by the weight of the schema; at most about 10 ns each."""
 MAX_ENTRY_COST: Final = 4 * MIB
-"""The same for a single entry, which nothing can interrupt."""
+"""The same for a single entry, which cannot be interrupted."""
 MAX_ERROR_VALUES: Final = 50_000
 """Values of enums that are copied into the report of an invalid entry; 0.3 microseconds each."""
 MAX_PORTION: Final = 256
 PORTION_BYTES: Final = 256 * KIB
 PORTION_COST: Final = MIB
-"""How many entries, of how many bytes, and at which cost as above, are looked at before others have their turn. It is a
-few milliseconds; a single entry may take longer."""
+"""The number of entries, their bytes and their cost as above that are processed in one slice.
+
+This takes a few milliseconds; a single entry may take longer.
+"""
 
 MAX_LENS_OPS: Final = 256
 MAX_PROOF_STEPS: Final = 100_000
-"""Comparisons of two schemas by one proof. A union against a union against a union would take for ever."""
+"""The maximum number of comparisons of one proof. Nested unions would take too long."""
 MAX_PROMOTED_BYTES: Final = 8 * MIB
-"""How large an entry may grow by its lenses, which may copy, and add to every element of an array."""
+"""The maximum size of an entry after its lenses, which may copy, and add to every element of an array."""
 MAX_PROMOTION_STEPS: Final = 1_000_000
-"""Ops on one entry, those on elements of its arrays included; about 0.15 microseconds each. An entry that needs more is
-returned unchanged."""
+"""The maximum number of ops on one entry, including those on elements of its arrays; about 0.15 microseconds each.
+
+An entry that needs more is returned unchanged.
+"""
 PORTION_STEPS: Final = 20_000
 """Ops of one answer on the event loop. The next read continues; an entry that needs more is promoted by a thread."""
 MAX_BUILT_OPS: Final = 2_000
@@ -61,7 +70,7 @@ INLINE_PROOF_STEPS: Final = 500
 """Comparisons of a proof on the event loop, 20 microseconds each; a longer one is made by a thread."""
 
 MAX_UNPACKED_BYTES: Final = 64 * MIB
-"""The resources and scopes of the spans of one export: each span is given a copy."""
+"""The bytes of the resources and scopes of the spans of one export: each span gets a copy."""
 
 MAX_KEY_BYTES: Final = KIB
 """A routing key."""
@@ -82,14 +91,14 @@ _AT = re.compile(r"(?P<problem>.*?) - at `(?:key in )?\$\.?(?P<path>.*)`", re.DO
 
 encode = msgspec.json.Encoder().encode
 
-# Decoding of numbers near the ends of the range of floats.
+# Decoding of numbers near the limits of floats.
 #
-# The decoder reads a float in 15 ns, but one of an exponent like 308 in 10 microseconds, so 300 kB of them took half a
-# second. Texts with many such exponents are decoded with a hook for floats, which takes 0.4 microseconds for any of
-# them. The search for exponents takes 1.7 microseconds per kB, so short texts are not searched.
+# The decoder reads a float in 15 ns, but one with an exponent like 308 in 10 microseconds, so 300 kB of them took half
+# a second. Texts with many such exponents are decoded with a hook for floats, which takes 0.4 microseconds each. The
+# search for exponents takes 1.7 microseconds per kB, so short texts are not searched.
 
 MAX_EXTREME_NUMBERS: Final = 40_000
-"""Numbers with such exponents in one entry, which nothing can interrupt."""
+"""The maximum number of such numbers in one entry, which cannot be interrupted."""
 _UNSEARCHED_BYTES: Final = 2 * KIB
 _EXTREME_MAX: Final = 64
 _EXTREME_MIN: Final = 1e-99
@@ -106,7 +115,7 @@ _SHAPES: Final = bytes(
 
 
 def finite(text: str) -> float:
-    """The number, as a hook of a decoder. Raises ValueError where it is too large, as decoders do."""
+    """Returns the number; a hook of a decoder. Raises ValueError if it is too large."""
     number = float(text)
     if math.isinf(number):
         raise ValueError("Number out of range")
@@ -114,7 +123,7 @@ def finite(text: str) -> float:
 
 
 class _Counted:
-    """A hook that gives up after so many numbers with extreme exponents."""
+    """A hook that raises after a maximum number of extreme exponents."""
 
     def __init__(self) -> None:
         self._left = MAX_EXTREME_NUMBERS
@@ -140,7 +149,8 @@ _decode_extreme = msgspec.json.Decoder(float_hook=finite).decode
 
 
 def has_extreme_numbers(text: bytes | memoryview | msgspec.Raw) -> bool:
-    """Whether a text may have so many numbers with exponents of three digits that its decoder has to be another."""
+    """Returns whether a text may have so many numbers with exponents of three digits that it needs the decoder with a
+    hook."""
     return len(text) > _UNSEARCHED_BYTES and _count_exponents(text) > _EXTREME_MAX
 
 
@@ -149,19 +159,23 @@ def _count_exponents(text: bytes | memoryview | msgspec.Raw) -> int:
 
 
 def shape_of(text: bytes | memoryview | msgspec.Raw) -> bytes:
-    """A text with 0 for every digit, e for the letter of exponents, and without signs: what numbers it may have is
-    counted in that ten times as fast as by an expression."""
+    """Returns a text with 0 for every digit, e for the letter of exponents, and without signs.
+
+    Counting in it is ten times as fast as with a regular expression.
+    """
     return bytes(text).translate(_SHAPES, _SIGNS)
 
 
 def decode(text: bytes | memoryview | msgspec.Raw) -> Any:
-    """The value of a JSON text, in a time that its size bounds. Raises ValueError and RecursionError."""
+    """Decodes a JSON text, in time bounded by its size. Raises ValueError and RecursionError."""
     return _decode_extreme(text) if has_extreme_numbers(text) else _decode(text)
 
 
 def decoder_for(texts: Sequence[bytes | memoryview | msgspec.Raw], bounded: bool = False) -> Callable[[Any], Any]:
-    """The decoder with which many texts, one after the other, take a time that their size bounds. With `bounded` it
-    refuses one with more than `MAX_EXTREME_NUMBERS` numbers of extreme exponents."""
+    """Returns a decoder for many texts, in time bounded by their size.
+
+    With `bounded` it refuses a text with more than `MAX_EXTREME_NUMBERS` numbers of extreme exponents.
+    """
     extreme = sum(map(len, texts)) > _UNSEARCHED_BYTES and has_extreme_numbers(b" ".join(map(bytes, texts)))
     if bounded and extreme:
         return _decode_counted
@@ -169,7 +183,7 @@ def decoder_for(texts: Sequence[bytes | memoryview | msgspec.Raw], bounded: bool
 
 
 def parse(what: str, body: bytes | memoryview | msgspec.Raw) -> Any:
-    """The one parser of documents and entries: what it takes for the value of a text, everything else takes, too."""
+    """The only parser of documents and entries, so that all modules agree on the value of a text."""
     try:
         return decode(body)
     except (ValueError, RecursionError) as error:
@@ -177,7 +191,7 @@ def parse(what: str, body: bytes | memoryview | msgspec.Raw) -> Any:
 
 
 def parse_request(what: str, body: bytes) -> dict[str, Any]:
-    """A request's body: an object of a bounded size and depth."""
+    """Parses a request's body: an object of bounded size and depth."""
     if len(body) > MAX_UPDATE_BYTES:
         raise InvalidRequestError(
             f"{what} has more than {MAX_UPDATE_BYTES} bytes", bytes=len(body), max=MAX_UPDATE_BYTES
@@ -191,7 +205,7 @@ def parse_request(what: str, body: bytes) -> dict[str, Any]:
 
 
 def check_api_version(what: str, document: dict[str, Any], expected: str) -> None:
-    """Refuses a document of another version; one without the word is of this one."""
+    """Refuses a document of another version; without a version it is the current one."""
     given = document.get("apiVersion", expected)
     if given != expected:
         raise InvalidRequestError(f"{what}.apiVersion must be {expected}", field=f"{what}.apiVersion")
@@ -209,7 +223,8 @@ def unsupported(what: str, name: str) -> InvalidRequestError:
 
 
 def convert(what: str, document: object, shape: type[_T]) -> _T:
-    """`document` as a value of the type `shape`, or a refusal that names the field, as `profile.touch.enabled`."""
+    """Converts `document` to the type `shape`, or refuses it with the name of the field, such as
+    `profile.touch.enabled`."""
     try:
         return msgspec.convert(document, shape)
     except (ValueError, RecursionError) as error:
@@ -223,7 +238,7 @@ def convert(what: str, document: object, shape: type[_T]) -> _T:
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two documents are one and the same. Python's own equality takes `true` for 1."""
+    """Returns whether two documents are equal. In Python `true` equals 1."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict) and isinstance(other, dict):
@@ -234,7 +249,7 @@ def same(one: object, other: object) -> bool:
 
 
 def fresh(value: Any) -> Any:
-    """A copy that shares nothing that can change."""
+    """Returns a deep copy."""
     if type(value) is dict:
         return {name: fresh(member) for name, member in value.items()}
     if type(value) is list:
@@ -256,11 +271,11 @@ _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
 _INDEX = re.compile(r"0|[1-9][0-9]*")
 
 MISSING: Final = object()
-"""The result of a pointer without a match; None is a value."""
+"""The result of a pointer without a match, because None is a value."""
 
 
 def parse_pointer(text: str, what: str) -> tuple[str, ...]:
-    """The tokens of a pointer; none of them for the whole document."""
+    """Returns the tokens of a pointer; empty for the whole document."""
     if _POINTER.fullmatch(text) is None:
         raise InvalidRequestError(f"{what} {quoted(text)} is not a JSON pointer", field=what)
     return tuple(token.replace("~1", "/").replace("~0", "~") for token in text.split("/")[1:])
@@ -271,8 +286,10 @@ def show_pointer(tokens: tuple[str, ...]) -> str:
 
 
 def finder(tokens: tuple[str, ...]) -> Callable[[object], object]:
-    """A function that finds the value in a document, or `MISSING`. It is asked for every entry, so the common case of a
-    member at the top has no loop."""
+    """Returns a function that finds the value in a document, or `MISSING`.
+
+    It is called for every entry, so the common case of a top-level member has no loop.
+    """
     if len(tokens) == 1:
         name = tokens[0]
 
@@ -298,7 +315,7 @@ def _element(document: object, token: str) -> object:
     return document[index] if index < len(document) else MISSING
 
 
-# Routing keys: the member of an entry that is its key.
+# Routing keys: the member of an entry that is used as its key.
 
 
 class RoutingKey(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -307,7 +324,7 @@ class RoutingKey(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
 
 
 class KeyExtractor:
-    """The keys of entries, by the pointer of a registry."""
+    """Extracts the keys of entries, by the pointer of a registry."""
 
     def __init__(self, routing_key: RoutingKey) -> None:
         self._pointer = routing_key.json_pointer
@@ -315,13 +332,13 @@ class KeyExtractor:
         self._find = finder(parse_pointer(routing_key.json_pointer, "routingKey.jsonPointer"))
 
     def keys_of(self, values: Sequence[Any]) -> list[str | None]:
-        """One key an entry; None for an entry that has none and needs none."""
+        """Returns one key for each entry; None for an entry without a key, if keys are optional."""
         return [self._key_of(index, value) for index, value in enumerate(values)]
 
     def _key_of(self, index: int, value: Any) -> str | None:
         found = self._find(value)
         if type(found) is str:
-            # A character has at most four bytes: most keys are known to be short without being encoded.
+            # A character has at most four bytes, so most keys are known to be short without encoding.
             if len(found) * 4 > MAX_KEY_BYTES and len(found.encode()) > MAX_KEY_BYTES:
                 raise self._refusal(index, f"has more than {MAX_KEY_BYTES} bytes")
             return found

@@ -1,7 +1,7 @@
 """Invalidation keys (also known as: touch keys) of a state-protocol stream: the keys that a row change invalidates.
 
-A *template* is a query with open arguments: an entity and up to three fields. For every active template, a change is
-examined with the row's old and new values: it invalidates the keys of all queries whose results may have changed.
+A *template* is a query with open arguments: an entity and up to three fields. For every active template, a change
+invalidates the keys of all queries whose results may have changed, by the row's old and new values.
 """
 
 from collections.abc import Generator, Iterator
@@ -26,7 +26,7 @@ from topics_protocol.touch_keys import (
 
 
 class Template(msgspec.Struct, frozen=True):
-    """A query with open arguments. Its fields are in the order of their names, which is that of its arguments."""
+    """A query with open arguments. Its fields are sorted by name, and its arguments follow that order."""
 
     id: str
     entity: str
@@ -38,28 +38,28 @@ class Template(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> int:
-        """The key that is touched in place of all other keys of the template, where those are not computed."""
+        """The key that is touched instead of all other keys of the template, if those are not computed."""
         return key_id(template_key(self.id))
 
 
 class Touched(NamedTuple):
-    """The ids of keys. `coarse` are templates whose keys for this change are not told."""
+    """The ids of keys. `coarse` are templates whose keys for this change are not included."""
 
     table: int
     fine: list[int]
     coarse: list[Template]
     dropped: int
-    """Fine keys that were counted and not told, because they are more than were wanted."""
+    """The number of fine keys that were not included because there were too many."""
 
 
 def change_entity(change: Any) -> str | None:
-    """The entity that an entry changes; None for a mark, which touches nothing."""
+    """Returns the entity that an entry changes; None for a control entry, which touches nothing."""
     entity = change.get("type") if isinstance(change, dict) else None
     return entity if isinstance(entity, str) else None
 
 
 _KEYS_AT_ONCE = 256
-"""Keys that are computed between two yields, two microseconds each."""
+"""The number of keys computed between two yields, two microseconds each."""
 _TEMPLATES_AT_ONCE = 64
 
 
@@ -115,7 +115,7 @@ def _row(value: Any) -> dict[str, Any] | None:
 
 
 def _arguments(template: Template, row: dict[str, Any] | None) -> tuple[str, ...] | None:
-    """The arguments of a query that finds the row; None where no query of this template finds it."""
+    """Returns the arguments of the query that finds the row; None if no query of this template finds it."""
     if row is None:
         return None
     arguments = [encode_argument(row.get(name), encoding) for name, encoding in template.fields]
@@ -129,7 +129,7 @@ def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return [name for name in names if before.get(name, missing) != after.get(name, missing)]
 
 
-# Requests of the touch routes, as they come from the wire.
+# Requests of the touch routes.
 
 MAX_WAIT_KEYS = 1024
 MAX_TIMEOUT_MS = 120_000
@@ -138,7 +138,7 @@ _Id = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A request with no other fields than it declares."""
+    """A request that rejects unknown fields."""
 
 
 class _Field(_Strict, frozen=True, kw_only=True):
@@ -179,13 +179,13 @@ class Activation(msgspec.Struct, frozen=True):
 
 class WaitRequest(msgspec.Struct, frozen=True):
     cursor: str
-    """`now`, or one that an answer gave."""
+    """`now`, or a cursor of an answer."""
     keys: frozenset[int]
     timeout_ms: int
     coarse: bool
-    """Whether any change of the tables will do."""
+    """Whether any change of the tables matches."""
     templates: list[str]
-    """The ids of the templates that the keys are of."""
+    """The ids of the keys' templates."""
     declared: list[Template]
     inactivity_ttl_ms: int | None
 

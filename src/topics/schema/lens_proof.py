@@ -1,12 +1,12 @@
-"""The proof that a lens is sound: no entry that is valid under the old schema makes it fail, and what it makes of one
-is valid under the new schema.
+"""The proof that a lens is sound: it fails for no entry that is valid under the old schema, and its results are valid
+under the new schema.
 
-The ops are run on the old schema instead of on an entry. The schema at a path after an op describes everything that any
-entry can have there; a keyword that an op may have made wrong is dropped, so that the description only ever allows too
-much. In the end the new schema has to allow all of it (`topics.schema.lens_proof`).
+The ops are applied to the old schema instead of an entry (abstract interpretation). The schema at a path after an op
+describes every possible value there; a keyword that an op may have invalidated is dropped, so the description may only
+be too wide. At the end the new schema must allow all of it.
 
-An op reads only what is certain to be there: every object on its way is of type `object`, declares the next member and
-requires it. It writes only where the new schema declares a member.
+An op reads only members that certainly exist: every object on its path is of type `object`, declares the next member
+and requires it. It writes only members that the new schema declares.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,15 +40,15 @@ from topics.schema.validation import DRAFT_4, check_schema, compile_schema, draf
 
 # Schema subsumption: whether every value that one schema allows is allowed by another.
 #
-# The answer is sound and not complete: «yes» is always true, «no» may mean that nothing here can show it. For every
-# keyword of the wider schema that asserts something, the narrower one has to imply it: by its own keyword, by the
-# values it is limited to, which are then tried one by one, or by saying literally the same.
+# The answer is sound and not complete: «yes» is always true, «no» may mean that it cannot be proven here. Every
+# assertion of the wider schema must be implied by the narrower one: by its keyword, by its enumerated values, which are
+# then tried one by one, or by an identical keyword.
 
 Schema = dict[str, Any] | bool
 Path = tuple[str, ...]
 
 _ABSENT: Final = object()
-"""A keyword that is not there. None will not do: `const` may be null."""
+"""A missing keyword. Not None, because `const` may be null."""
 
 TYPES: Final = frozenset(("string", "number", "integer", "boolean", "null", "object", "array"))
 
@@ -62,7 +62,7 @@ _TOGETHER: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("minimum", "exclusiveMinimum"), ("minimum", "exclusiveMinimum")),
     **dict.fromkeys(("maximum", "exclusiveMaximum"), ("maximum", "exclusiveMaximum")),
 }
-"""Keywords that depend on their neighbours: they are equal only when all of them are equal."""
+"""Keywords that depend on each other: they are equal only if all of them are equal."""
 
 _WORDS_BY_TYPES: Final[dict[frozenset[str], str]] = {
     frozenset(("string",)): "minLength maxLength pattern format",
@@ -78,11 +78,11 @@ _WORDS_BY_TYPES: Final[dict[frozenset[str], str]] = {
     TYPES: "type enum const anyOf oneOf allOf not if then else",
 }
 _TYPE_OF_WORD: Final = {word: types for types, words in _WORDS_BY_TYPES.items() for word in words.split()}
-"""Every keyword of any draft that asserts something, with the types it speaks of. All other words are annotations."""
+"""Every assertion of any draft, with the types that it applies to. All other keywords are annotations."""
 
 
 def types_of(schema: Schema) -> frozenset[str]:
-    """The types that a schema's `type` leaves possible."""
+    """Returns the types that a schema's `type` allows."""
     if isinstance(schema, bool):
         return TYPES if schema else frozenset()
     given = schema.get("type")
@@ -92,7 +92,7 @@ def types_of(schema: Schema) -> frozenset[str]:
 
 
 class Gap(Exception):
-    """A place where the one schema allows something that the other may not."""
+    """A path at which one schema allows something that the other may not."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(reason)
@@ -101,11 +101,11 @@ class Gap(Exception):
 
 
 class ProofTooLongError(InvalidRequestError):
-    """A proof needs more comparisons than it may make."""
+    """A proof exceeds its number of comparisons."""
 
 
 class Comparison:
-    """One proof's comparisons, within its budget of steps. Both schemas are of the same draft."""
+    """The comparisons of a proof, within its budget of steps. Both schemas use the same draft."""
 
     def __init__(self, draft: str, steps_max: int = MAX_PROOF_STEPS) -> None:
         self._draft = draft
@@ -113,7 +113,7 @@ class Comparison:
         self._steps_max = steps_max
 
     def require(self, narrow: Schema, wide: Schema, path: Path = ()) -> None:
-        """Returns when all that `narrow` allows is allowed by `wide`, raises `Gap` when that is not shown."""
+        """Returns if everything that `narrow` allows is allowed by `wide`. Raises `Gap` if that cannot be shown."""
         self._spend(1)
         if wide is True or narrow is False or same(narrow, wide):
             return
@@ -143,7 +143,7 @@ class Comparison:
         return True
 
     def values_of(self, schema: Schema) -> list[Any] | None:
-        """All values that a schema allows, when it names them; None when it does not."""
+        """Returns all values that a schema allows, if it enumerates them; otherwise None."""
         if isinstance(schema, bool):
             return None if schema else []
         if "enum" in schema:
@@ -158,12 +158,12 @@ class Comparison:
         return [value for value in named if judge.is_valid(value)]
 
     def judge(self, schema: Schema) -> jsonschema_rs.Validator:
-        """A validator, paid for: many large ones would make a short proof a long one."""
+        """Returns a validator, and charges its cost to the budget: many large ones take long."""
         self._spend(members_in(schema))
         return compile_schema(schema, self._draft)
 
     def spend_on(self, schema: Schema) -> None:
-        """Pays for a schema that has grown: an op that copies may double it."""
+        """Charges for a grown schema: a copying op may double it."""
         self._spend(members_in(schema))
 
     def _spend(self, steps: int) -> None:
@@ -179,7 +179,7 @@ class Comparison:
 
     def _require_word(self, word: str, narrow: dict[str, Any], wide: dict[str, Any], path: Path) -> None:
         together = _TOGETHER.get(word, (word,))
-        # Unevaluated members depend on everything else in the schema, so the same word may mean another thing.
+        # Unevaluated members depend on everything else in the schema, so equal keywords may differ in meaning.
         if not word.startswith("unevaluated") and all(
             same(narrow.get(name, _ABSENT), wide.get(name, _ABSENT)) for name in together
         ):
@@ -231,8 +231,9 @@ class Comparison:
 
 
 def other_members(schema: dict[str, Any]) -> Schema:
-    """The schema of members that `properties` does not name. A pattern may add constraints; the proof does not rely on
-    them.
+    """Returns the schema of members that `properties` does not name.
+
+    A pattern may add constraints; the proof does not rely on them.
     """
     if "patternProperties" in schema:
         return True
@@ -282,7 +283,10 @@ def _lowers(word: str, narrow: dict[str, Any]) -> Iterator[float]:
 
 
 def _bound(word: str, strict: str, sign: int) -> Callable[[Comparison, dict[str, Any], dict[str, Any], Path], None]:
-    """`minimum` and its like. In draft 4 the strict form is a flag; then only the same words are accepted."""
+    """Compares numeric bounds such as `minimum`.
+
+    In draft 4 the strict form is a flag; then only identical keywords are accepted.
+    """
 
     def rule(_: Comparison, narrow: dict[str, Any], wide: dict[str, Any], path: Path) -> None:
         flags = [schema.get(name) for schema in (narrow, wide) for name in (word, strict)]
@@ -331,18 +335,17 @@ _RULES: Final[dict[str, _Rule]] = {
 
 
 _MAX_MAPPED_DEFAULT_BYTES = 64
-"""The values that an `add` may set in each element of an array."""
+"""The maximum number of values that an `add` may set in each element of an array."""
 
 
 def resolve_defaults(ops: Sequence[Op], target: Schema) -> tuple[Op, ...]:
-    """The ops with the default of every `add` filled in: from the op, otherwise from the new schema, otherwise the
-    empty object or array.
-    """
+    """Returns the ops with the default of every `add` filled in: from the op, otherwise from the new schema, otherwise
+    the empty object or array."""
     return tuple(_resolve_default(op, target) for op in ops)
 
 
 def prove_lens(lens: Lens, old: dict[str, Any], new: dict[str, Any], steps_max: int = MAX_PROOF_STEPS) -> None:
-    """Returns when the lens is sound, refuses it otherwise; raises `ProofTooLongError` beyond so many comparisons."""
+    """Returns if the lens is sound, otherwise refuses it. Raises `ProofTooLongError` after too many comparisons."""
     draft = draft_of(old)
     if draft_of(new) != draft:
         raise InvalidRequestError("a lens between two drafts of JSON Schema cannot be proven", field="schema.$schema")
@@ -360,14 +363,14 @@ def prove_lens(lens: Lens, old: dict[str, Any], new: dict[str, Any], steps_max: 
 
 
 def describe(ops: Sequence[Op], old: dict[str, Any]) -> Schema:
-    """A schema of everything that the ops can make of an entry that `old` allows."""
+    """Returns a schema of all results of the ops on entries that `old` allows."""
     scope = _Scope(Comparison(draft_of(old)), fresh(old), True)
     scope.apply(ops, "lens.ops")
     return scope.known
 
 
 class _Scope:
-    """The ops of one level: of the lens, of one `in`, or of one `map`."""
+    """Applies the ops of one level: of the lens, of one `in`, or of one `map`."""
 
     def __init__(self, comparison: Comparison, known: Schema, target: Schema, *, mapped: bool = False) -> None:
         self.known = known
@@ -375,7 +378,7 @@ class _Scope:
         self._target = target
         self._mapped = mapped
         self._written: dict[Path, str] = {}
-        """By which op what stands at a path was written."""
+        """The op that wrote the value at each path."""
         self._inner: list[tuple[_Scope, str]] = []
 
     def apply(self, ops: Sequence[Op], what: str) -> None:
@@ -383,7 +386,7 @@ class _Scope:
             self._apply(op, f"{what}[{index}]")
 
     def check_written(self, what: str) -> None:
-        """Refuses a lens that leaves something where the new schema declares nothing."""
+        """Refuses a lens with results that the new schema does not declare."""
         for path in self._written:
             if _declared(self._target, path) is None:
                 raise _unsound(what, f"{show_pointer(path)} is not declared in the new schema")
@@ -391,7 +394,7 @@ class _Scope:
             inner.check_written(within)
 
     def writer_of(self, path: Path) -> str:
-        """The op that wrote what stands at a path."""
+        """Returns the op that wrote the value at a path."""
         for length in range(len(path), 0, -1):
             if path[:length] in self._written:
                 return self._written[path[:length]]
@@ -431,7 +434,7 @@ class _Scope:
 
     def _run(self, inner: "_Scope", ops: Sequence[Op], what: str) -> None:
         inner.apply(ops, what)
-        # A member that a later op moves elsewhere is not declared here; the final comparison sees it in its new place.
+        # A member that a later op moves is not declared here; the final comparison finds it at its new path.
         if isinstance(inner._target, dict):
             self._inner.append((inner, what))
 
@@ -449,7 +452,7 @@ class _Scope:
         elif present is False:
             inside = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
         elif host in outer["properties"]:
-            # It may be missing, and then nothing that it requires is there.
+            # It may be missing, and then its required members are missing, too.
             inside = {**_object_at(present, (), what), "required": []}
         else:
             inside = {"type": "object", "properties": {}, "required": [], "additionalProperties": True}
@@ -534,7 +537,7 @@ class _Scope:
         self._change(path, mapped, op, what)
 
     def _root(self, what: str) -> Schema:
-        """The schema at the top, as one that may be changed."""
+        """Returns a mutable copy of the top-level schema."""
         self.known = _object_at(self.known, (), what)
         return self.known
 
@@ -564,7 +567,7 @@ class _Scope:
         self._written[path] = str(type(op).__struct_config__.tag)
 
     def _change(self, path: Path, value: Schema, op: Op, what: str) -> None:
-        """An op in place: the whole document, or a member that is there and stays."""
+        """Applies an op in place: to the whole document, or to an existing member that stays."""
         if path:
             self._write(path, value, op, what)
         else:
@@ -572,8 +575,10 @@ class _Scope:
 
 
 def _object_at(schema: Schema, path: Path, what: str) -> dict[str, Any]:
-    """The object at a path, which is certain to be there, ready to be changed: of everything above and at it only the
-    keywords are left that a change below cannot make wrong."""
+    """Returns the mutable object schema at a path that certainly exists.
+
+    At and above it, keywords that a change below could invalidate are dropped.
+    """
     here = _plain_object(schema, what, ())
     if isinstance(schema, dict):
         schema.clear()
@@ -602,7 +607,7 @@ def _plain_object(schema: Schema, what: str, path: Path) -> dict[str, Any]:
 
 
 def _below(schema: Schema, path: Path) -> Schema:
-    """The new schema at a path; everything is allowed where the schema has none."""
+    """Returns the new schema at a path; everything is allowed if the schema has none."""
     found = _declared(schema, path)
     return True if found is None else found
 
@@ -634,7 +639,10 @@ def _resolve_default(op: Op, target: Schema) -> Op:
 
 
 def _one_of(values: list[Any]) -> Schema:
-    """A schema of these scalars. Some drafts want those of an `enum` to differ, and 1.0 is 1 but not `true`."""
+    """Returns a schema of these scalars.
+
+    Some drafts require distinct values of an `enum`, and 1.0 equals 1 but not `true`.
+    """
     return {"enum": list({(isinstance(value, bool), value): value for value in values}.values())} if values else False
 
 

@@ -44,11 +44,11 @@ _Name = Annotated[str, Meta(min_length=1)]
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A part of a lens, with no other fields than it declares."""
+    """A part of a lens; unknown fields are rejected."""
 
 
 class Transform(_Strict, frozen=True, kw_only=True):
-    """A table, perhaps with a default; or a function."""
+    """A table with an optional default, or a function."""
 
     map: dict[str, Scalar] | UnsetType = UNSET
     default: Scalar | UnsetType = UNSET
@@ -133,7 +133,7 @@ _POINTERS = ("from", "to", "path", "host")
 
 
 class Lens(msgspec.Struct, frozen=True):
-    """A lens that is well formed. Whether it is sound is another question."""
+    """A well-formed lens. Its soundness is checked separately."""
 
     schema: str
     source: int
@@ -156,7 +156,7 @@ def parse_lens(document: object, what: str = "lens") -> Lens:
 
 
 def check_lens_place(lens: Lens, stream: str, current: int) -> None:
-    """Refuses a lens of another stream, or between other versions than the last one and the next."""
+    """Refuses a lens of another stream, or one that does not lead from the current version to the next."""
     if lens.schema != stream:
         raise InvalidRequestError("lens.schema must be the name of the stream", field="lens.schema")
     if (lens.source, lens.to) != (current, current + 1):
@@ -209,9 +209,8 @@ def _parse_op(document: object, what: str) -> Op:
 
 # Conversions: tables, and named functions whose meaning never changes.
 #
-# Each function here is total on the values that a proof lets through, so that a promotion never fails. A date outside
-# the years of four digits becomes the nearest date inside: refusing the lens would leave a stream with one such entry
-# stuck at its version.
+# Each function is total on the values that a proof allows, so that a promotion never fails. A date outside the years of
+# four digits becomes the nearest valid date: refusing the lens would block a stream with one such entry at its version.
 
 Conversion = Callable[[Any], Scalar]
 
@@ -245,14 +244,14 @@ BUILTIN_TYPES: Final = {
     "rfc3339_to_unix_millis": ("string", {"type": "integer"}),
     "unix_millis_to_rfc3339": ("integer", {"type": "string", "format": "date-time"}),
 }
-"""The input type of each function, and a schema of its results."""
+"""The input type of each function, and the schema of its results."""
 
 PARTIAL: Final = frozenset(("string_to_int", "rfc3339_to_unix_millis"))
-"""Functions that some texts of their type do not have a value for."""
+"""Functions that are not defined for some texts of their type."""
 
 
 def conversion(transform: Transform) -> Conversion:
-    """The transform as a function. It raises `LookupError` or `ValueError` for what it has no value for."""
+    """Returns the transform as a function. It raises `LookupError` or `ValueError` for values without a result."""
     if transform.builtin is not UNSET:
         return BUILTINS[transform.builtin]
     table: dict[str, Scalar] = {} if transform.map is UNSET else transform.map
@@ -263,7 +262,7 @@ def conversion(transform: Transform) -> Conversion:
 
 
 def table_key(value: Scalar) -> str:
-    """How a value is written as a key of a table: a text as it is, anything else as JSON writes it, 1.0 as 1."""
+    """Returns a value as a key of a table: a text unchanged, anything else as JSON, 1.0 as 1."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -277,19 +276,21 @@ def table_key(value: Scalar) -> str:
 
 # Compilation: one function for each op, which changes the document in place and returns it.
 #
-# A lens is compiled once and run for every entry. Ops at the top of a document, which are nearly all, have separate
-# functions without a loop over the path.
+# A lens is compiled once and run for every entry. Top-level ops, which are nearly all, have separate functions without
+# a loop over the path.
 
 Step = Callable[[Any], Any]
 Path = tuple[str, ...]
 
 _BUILTIN_GROWTH = 64
-"""1e308 is five bytes, and 309 as the text of an integer."""
+"""1e308 has five bytes, and 309 as the text of an integer."""
 
 
 def compile_ops(ops: Sequence[Op]) -> tuple[Step, ...]:
-    """The steps of ops whose defaults are all given (`topics.schema.lens_proof.resolve_defaults`). Renames at the top
-    that follow each other are one step."""
+    """Returns the steps of ops with resolved defaults (`topics.schema.lens_proof.resolve_defaults`).
+
+    Consecutive top-level renames are one step.
+    """
     steps: list[Step] = []
     for renames, group in groupby(ops, _is_plain_rename):
         found = list(group)
@@ -307,10 +308,12 @@ def _is_plain_rename(op: Op) -> bool:
 
 
 def _rename_all(pairs: Sequence[tuple[str, str]]) -> Step:
-    """Consecutive renames as one step: what each member is called in the end, in the order of the last renames.
-    A member that a rename overwrites is gone, whatever becomes of the name afterwards."""
+    """Returns consecutive renames as one step: the final name of each member, in the order of the last renames.
+
+    A member that a rename overwrites is removed, even if the name is moved again.
+    """
     origins: dict[str, str] = {}
-    """By the name that a member has now, the one it had first."""
+    """The original name of each member, by its current name."""
     moved: set[str] = set()
     overwritten: dict[str, None] = {}
     for source, to in pairs:
@@ -346,10 +349,10 @@ def run(steps: Sequence[Step], document: Any) -> Any:
 
 
 def growth(ops: Sequence[Op]) -> tuple[int, int]:
-    """A bound for the text of what the ops make of a document: that many times its own text, plus that many bytes.
+    """Returns a bound for the size of the ops' results: a factor of the document's size, plus a number of bytes.
 
-    An op adds to a document, or to each element of an array, at most its own text: names, defaults and values of tables
-    all stand in it. An element has at least two bytes, its comma included.
+    An op adds to a document, or to each element of an array, at most its own text, which contains all names, defaults
+    and values of tables. An element has at least two bytes with its comma.
     """
     factor, extra = 1, 0
     for op in ops:
@@ -463,7 +466,7 @@ def _set(path: Path, value: Any) -> Step:
         return set_member
 
     def set_below(document: Any) -> Any:
-        # A default that can change is made anew for each entry, or a later op would change it for all of them.
+        # A mutable default is copied for each entry; otherwise a later op would change it for all of them.
         _at(document, parent)[name] = fresh(value)
         return document
 

@@ -1,17 +1,17 @@
-"""The registry of a stream: its versions, its routing key, and its search description, as one value.
+"""The schema registry of a stream: its versions, its routing key and its search description, as one value.
 
 A version has a schema, the lens that leads to it, and a boundary: the number of its first entry. The documents are kept
-as JSON texts, because their own formats have versions. In the log and in snapshots a registry is
+as JSON texts, because their own formats have versions. The encoding in the log and in snapshots is
 
     u8 1 | msgpack [[[schema, lens | nil, boundary], ...], [jsonPointer, required] | nil, search | nil]
 
-A reader takes further fields at the end of any of these lists; another first byte it refuses.
+A reader ignores further fields at the end of any of these lists, and rejects another first byte.
 
 Promotion (schema migration on read): converts entries of older schema versions to the current version.
 
 A proven lens never fails on an entry that was valid when it was written (`topics.schema.lens_proof`). An entry that was
 never validated, because it was written through /v0, or that would grow beyond the limit, is returned unchanged: a
-reader can skip one odd entry, but not an error.
+reader can skip one unexpected entry, but not an error.
 """
 
 from bisect import bisect_right
@@ -73,15 +73,15 @@ class CompiledLens:
     def __init__(self, ops: Sequence[Op]) -> None:
         self.steps: tuple[Step, ...] = compile_ops(ops)
         self.parts = [(compile_ops((op,)), growth((op,))) for op in ops]
-        """The same op by op, each with how it may grow an entry."""
+        """The same migration op by op, each with the possible growth of an entry."""
         self.factor, self.extra = growth(ops)
         self.ops, self.mapped_ops = count_ops(ops), sum([count_ops(op.ops) for op in ops if isinstance(op, Map)])
         self.mapped_ops += sum([count_ops(op.ops) for op in ops if isinstance(op, In)])
-        """Ops that may be done for each element of an array."""
+        """The number of ops that may run for each element of an array."""
 
 
 _CHAINS_MAX = 16
-"""Composed chains of a stream; a further one is composed again when it is needed."""
+"""The number of cached composed chains of a stream; others are composed again when needed."""
 
 
 class Chain:
@@ -98,15 +98,16 @@ class Chain:
         """An entry of at most this size cannot grow beyond the limit, so its size is not checked."""
 
     def steps_for(self, size: int) -> int:
-        """How many ops an entry of this size needs at most: an element of an array has two bytes or more."""
+        """Returns the maximum number of ops for an entry of this size: an element of an array has at least two
+        bytes."""
         return self._ops + self._mapped_ops * (size // 2)
 
     def steps_of(self, raw: bytes | memoryview) -> int:
-        """How many ops an entry needs at most: between two elements of an array is a comma."""
+        """Returns the maximum number of ops for an entry: elements of an array are separated by commas."""
         return self._ops + (self._mapped_ops * (bytes(raw).count(b",") + 1) if self._mapped_ops else 0)
 
     def promote(self, raw: bytes | memoryview) -> bytes | memoryview:
-        """The text of the promoted entry; `raw` itself when it cannot be promoted."""
+        """Returns the text of the promoted entry; `raw` itself if it cannot be promoted."""
         if self.steps_for(len(raw)) > MAX_PROMOTION_STEPS and self.steps_of(raw) > MAX_PROMOTION_STEPS:
             return raw
         try:
@@ -116,9 +117,8 @@ class Chain:
         return _encode(value)
 
     def promote_all(self, raws: Sequence[bytes | memoryview]) -> bytes | None:
-        """The texts of several promoted entries joined by commas, much faster than one by one; None where an entry
-        needs `promote`.
-        """
+        """Returns the texts of several promoted entries joined by commas, much faster than one by one; None if an entry
+        needs `promote`."""
         if max(map(len, raws)) > self._safe_bytes:
             return None
         try:
@@ -130,10 +130,10 @@ class Chain:
         return _encode(values)[1:-1] if len(values) == len(raws) else None
 
     def apply(self, value: Any, size: int) -> Any:
-        """The promoted value; changes `value` in place. Raises the errors of its ops on an invalid value."""
+        """Promotes `value` in place and returns it. Raises the errors of its ops on an invalid value."""
         if size <= self._safe_bytes:
             return run(self.steps, value)
-        # Measured only where it may have grown too large since the last time: that takes as long as writing it.
+        # Measured only if it may have grown too large since the last time, because measuring takes as long as encoding.
         bound = size
         for lens in self._lenses:
             if bound * lens.factor + lens.extra <= MAX_PROMOTED_BYTES:
@@ -150,13 +150,16 @@ class Chain:
 
 
 class Promoter:
-    """The promotions of one stream. `boundaries` are the first entries of versions 1, 2 and so on; `ops` are those of
-    the lenses from each version to the next, with defaults filled in."""
+    """The promotions of a stream.
+
+    `boundaries` are the first entries of versions 1, 2 and so on; `ops` are the ops of the lenses from each version to
+    the next, with defaults filled in.
+    """
 
     def __init__(
         self, boundaries: Sequence[int], ops: Sequence[Sequence[Op]], costs: Sequence[int] | None = None
     ) -> None:
-        """`costs` are at least the numbers of ops, where these are not known without parsing the lenses."""
+        """`costs` are upper bounds of the numbers of ops, if these are unknown without parsing the lenses."""
         if boundaries and len(ops) != len(boundaries) - 1:
             raise ValueError("every version but the last one needs a lens")
         self._boundaries = list(boundaries)
@@ -198,14 +201,14 @@ class Promoter:
         return lens
 
     def ops_to_compile(self, version: int) -> int:
-        """How many ops, at most, are parsed and compiled when the chain from `version` is needed."""
+        """Returns the maximum number of ops that are parsed and compiled for the chain from `version`."""
         if version in self._chains:
             return 0
         missing = [number for number in range(version - 1, len(self._ops)) if number not in self._lenses]
         return sum([self._costs[number] for number in missing])
 
     def last_of(self, version: int) -> int:
-        """The number of the last entry of a version that has a next one."""
+        """Returns the number of the last entry of a version that is not the current one."""
         return self._boundaries[version] - 1
 
     def promote(self, entry: int, raw: bytes | memoryview) -> bytes | memoryview:
@@ -214,8 +217,10 @@ class Promoter:
 
 
 def _left(value: Any, room: int) -> int:
-    """`room` minus the approximate length of the value's text; negative as soon as it does not fit. It underestimates
-    a little and stops early, so that a text beyond the limit is never written."""
+    """Returns `room` minus the approximate length of the value's text; negative if it does not fit.
+
+    It slightly underestimates and stops early, so that a text beyond the limit is never encoded.
+    """
     if isinstance(value, str):
         return room - len(value) - 2
     if isinstance(value, dict):
@@ -242,13 +247,12 @@ _PARSED_BYTES = 500
 class Version(msgspec.Struct, array_like=True, frozen=True):
     schema: bytes
     lens: bytes | None
-    """From the version before; None for the first one."""
+    """The lens from the previous version; None for the first one."""
     boundary: int
 
 
 class Registry(msgspec.Struct, frozen=True, dict=True):
-    """The installed schema versions, routing key and search description of one stream. Empty at first. Nothing, at
-    first."""
+    """The installed schema versions, routing key and search description of one stream; empty at first."""
 
     versions: tuple[Version, ...] = ()
     routing_key: RoutingKey | None = None
@@ -260,7 +264,7 @@ class Registry(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def size(self) -> int:
-        """Bytes of all its documents."""
+        """The bytes of all its documents."""
         texts = [text for version in self.versions for text in (version.schema, version.lens or b"")]
         return sum(map(len, texts)) + len(self.search or b"")
 
@@ -270,7 +274,7 @@ class Registry(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def validator(self) -> EntryValidator | None:
-        """That of the current version; None before the first."""
+        """The schema of the current version; None before the first."""
         return EntryValidator(self.schema(self.current_version)) if self.versions else None
 
     @cached_property
@@ -283,12 +287,12 @@ class Registry(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def compiled_bytes(self) -> int:
-        """Estimated memory of validator and promoter."""
+        """The estimated memory of validator and promoter."""
         patterns = pattern_bytes(self.schema(self.current_version)) if self.versions else 0
         return COMPILED_PER_BYTE * self.size + patterns
 
     def forget_compiled(self) -> None:
-        """Lets go of validator and promoter; they are made again when they are needed."""
+        """Drops validator and promoter; they are built again when needed."""
         for name in ("validator", "promoter"):
             self.__dict__.pop(name, None)
 
@@ -297,16 +301,16 @@ class Registry(msgspec.Struct, frozen=True, dict=True):
         return document
 
     def lens(self, version: int) -> Lens:
-        """The lens from `version` to the next one."""
+        """Returns the lens from `version` to the next one."""
         return parse_lens(parse("lens", self.versions[version].lens or b"null"))
 
     def ops(self, version: int) -> tuple[Op, ...]:
-        """The ops of that lens, ready to be compiled."""
+        """Returns the ops of that lens, ready to be compiled."""
         return resolve_defaults(self.lens(version).ops, self.schema(version + 1))
 
 
 class _StoredOps(Sequence[Sequence[Op]]):
-    """The ops of the lenses of a registry. They are parsed when they are needed: thousands take tenths of a second."""
+    """The ops of the lenses of a registry. They are parsed on demand: thousands take tenths of a second."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -343,7 +347,7 @@ def encode_registry(registry: Registry) -> bytes:
 
 
 def decode_registry(raw: bytes | memoryview) -> Registry:
-    """Raises ValueError for what no version of this server wrote."""
+    """Raises ValueError for data that no version of this server wrote."""
     if not len(raw) or raw[0] != _FORMAT:
         raise ValueError("a registry in a format that is not known")
     stored = _decode_stored(raw[1:])
@@ -352,7 +356,7 @@ def decode_registry(raw: bytes | memoryview) -> Registry:
 
 
 def registry_json(registry: Registry, stream: str) -> bytes:
-    """The registry as `GET _schema` shows it."""
+    """Returns the answer of `GET _schema`."""
     numbered = list(enumerate(registry.versions, 1))
     document: dict[str, Any] = {
         "apiVersion": REGISTRY_API_VERSION,
@@ -385,23 +389,23 @@ _KNOWN = frozenset(("apiVersion", "schema", "lens", "routingKey", "search"))
 
 
 class SchemaUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that is well formed. `UNSET` is what it does not mention, None what it clears."""
+    """A well-formed request. Omitted parts are `UNSET`, cleared ones None."""
 
     schema: dict[str, Any] | UnsetType = UNSET
     lens: dict[str, Any] | UnsetType = UNSET
     routing_key: RoutingKey | UnsetType | None = UNSET
     search: SearchConfig | UnsetType | None = UNSET
     has_short_fields: bool = False
-    """Whether the search description has fields in the short form."""
+    """Returns whether the search description has fields in the short form."""
 
 
 def parse_update(body: bytes) -> SchemaUpdate:
-    """Reads the body of `POST _schema`, and refuses whatever needs no look at the stream to be refused."""
+    """Parses the body of `POST _schema`, and refuses errors that do not depend on the stream."""
     return run_to_end(parse_update_incrementally(body))
 
 
 def parse_update_incrementally(body: bytes) -> Incremental[SchemaUpdate]:
-    """`parse_update`, a few milliseconds at a time."""
+    """Like `parse_update`, a few milliseconds at a time."""
     document = parse_request(_WHAT, body)
     refuse_others(_WHAT, document, _KNOWN)
     check_api_version(_WHAT, document, REGISTRY_API_VERSION)
@@ -432,9 +436,12 @@ def decide_update(
     registry: Registry, update: SchemaUpdate, *, stream: str, empty: bool, next_seq: int, is_json: bool = True,
     proof_steps: int = MAX_PROOF_STEPS,
 ) -> Registry:  # fmt: skip
-    """The registry after the update. `next_seq` is the number of the entry that comes next, `empty` whether the stream
-    holds none that a first schema would have to describe, `is_json` whether its content type is application/json. A
-    proof may make `proof_steps` comparisons; with 0 it was made before."""
+    """Returns the registry after the update.
+
+    `next_seq` is the number of the next entry, `empty` states whether the stream has no entries that a first schema
+    would have to describe, `is_json` whether its content type is application/json. A proof may make `proof_steps`
+    comparisons; with 0 it was made before.
+    """
     if not is_json:
         raise InvalidRequestError("a schema registry requires application/json stream content-type", field=_WHAT)
     versions = registry.versions

@@ -1,13 +1,13 @@
-"""The search registry: which fields of an entry can be searched, how, and what is added up over time.
+"""The search registry: the searchable fields of entries, their capabilities, and the rollups.
 
     {"profile"?, "primaryTimestampField"?, "defaultFields"?, "containsDefaultFields"?, "aliases"?,
      "fields": {name: Field | kind}, "rollups"?: {name: Rollup}}
 
-A field that is only a kind, such as `"status": "integer"`, is the short form: its name gives the pointer, `/user/id`
-for `user.id`, and it has every capability of its kind. It is stored and shown in the long form. A description with a
-short field needs no primary timestamp: the first field of kind date is it, if there is one.
+A field that is only a kind, such as `"status": "integer"`, is the short form: its pointer follows from its name,
+`/user/id` for `user.id`, and it has every capability of its kind. It is stored and shown in the long form. With a short
+field the primary timestamp is optional: it is the first field of kind date, if any.
 
-This is the description alone, read and checked. Queries, matching and indexes are built on it elsewhere.
+This module parses and validates the description. Queries, matching and indexes are in `topics.search`.
 """
 
 import re
@@ -40,11 +40,11 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 class _Strict(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """A part of the description, with no other fields than it declares."""
+    """A part of the description; unknown fields are rejected."""
 
 
 class Binding(_Strict, frozen=True, kw_only=True):
-    """Where a field stands in an entry, from one version on."""
+    """The pointer of a field in entries, from a version on."""
 
     version: Annotated[int, Meta(ge=1)]
     json_pointer: str
@@ -65,8 +65,10 @@ class Field(_Strict, frozen=True, kw_only=True):
     positions: bool = False
 
     def pointer_for(self, version: int) -> str | None:
-        """Where the field stands in an entry of a version: the binding of the highest version up to that one. Entries
-        of a stream without a schema are read as those of version 1."""
+        """Returns the pointer of the field in an entry of a version: the binding of the highest version up to that one.
+
+        Entries of a stream without a schema count as version 1.
+        """
         known = [binding for binding in self.bindings if binding.version <= max(version, 1)]
         return max(known, key=lambda binding: binding.version).json_pointer if known else None
 
@@ -115,18 +117,18 @@ class SearchConfig(_Strict, frozen=True, kw_only=True):
     rollups: dict[str, Rollup] = {}
 
     def resolve(self, name: str) -> Field | None:
-        """The field of a name or an alias."""
+        """Returns the field of a name or an alias."""
         return self.fields.get(self.aliases.get(name, name))
 
 
 def interval_ms(text: str) -> int | None:
-    """The length of an interval such as `10s`; None for what is none."""
+    """Returns the length of an interval such as `10s`; None if it is invalid."""
     found = _INTERVAL.fullmatch(text)
     return int(found["count"]) * _UNIT_MS[found["unit"]] if found else None
 
 
 def parse_search(document: object, what: str = "search") -> SearchConfig:
-    """A description in which every name leads somewhere and no flag is one that its kind cannot have."""
+    """Validates a description: every name exists, and every flag is valid for its kind."""
     if not isinstance(document, dict):
         raise InvalidRequestError(f"{what} must be a JSON object", field=what)
     refuse_others(what, document, _KNOWN)
@@ -188,18 +190,18 @@ _ABILITIES: Final[dict[Kind, tuple[str, ...]]] = {
     "date": _NUMBER,
     "bool": ("exact", "column", "exists", "sortable"),
 }
-"""The capabilities of a kind in the short form. A flag allows a query; no index grows by it."""
+"""The capabilities of a kind in the short form. A flag permits queries and does not enlarge indexes."""
 
 
 def is_short(document: object) -> bool:
-    """Whether a description has a field in the short form."""
+    """Returns whether a description has a field in the short form."""
     fields = document.get("fields") if isinstance(document, dict) else None
     return isinstance(fields, dict) and any(isinstance(part, str) for part in fields.values())
 
 
 def _may_lack_primary(fields: object) -> bool:
-    """Whether a description needs no primary timestamp: with a short field, or without any date. The latter is what a
-    short description is stored as."""
+    """Returns whether a description needs no primary timestamp: with a short field, or without any date, which is the
+    stored form of a short description."""
     if not isinstance(fields, dict) or not fields:
         return False
     parts = list(fields.values())
@@ -209,7 +211,7 @@ def _may_lack_primary(fields: object) -> bool:
 
 
 def expand(kind: Kind, pointer: tuple[str, ...]) -> Field:
-    """The field of a kind at a pointer, with every ability of its kind."""
+    """Returns the field of a kind at a pointer, with every capability of its kind."""
     analyzer: Literal["unicode_word_v1"] | UnsetType = "unicode_word_v1" if kind == "text" else UNSET
     field = Field(kind=kind, bindings=(Binding(version=1, json_pointer=show_pointer(pointer)),), analyzer=analyzer)
     return msgspec.structs.replace(field, **dict.fromkeys(_ABILITIES[kind], True))
@@ -304,7 +306,7 @@ def _check_rollup(rollup: Rollup, config: SearchConfig, what: str) -> None:
 def own_rollup(
     config: SearchConfig, timestamp_field: str | None, dimensions: tuple[str, ...], measures: dict[str, Any]
 ) -> Rollup:
-    """A rollup that a request brings with it: over columns, which need no other flag for it."""
+    """A rollup that a request defines: over columns, which need no other flag for it."""
     named = timestamp_field or config.primary_timestamp_field
     if named is UNSET:
         raise _refusal("timestamp_field", "must be given, as the stream declares no field of kind date")

@@ -34,10 +34,10 @@ ColumnKind = Literal["long", "double", "boolean", "timestamp", "string", "json"]
 
 MAX_COLUMNS = 500
 FIRST_COLUMN_ID = 101
-"""Lower ids are for the columns of every table."""
+"""Lower ids are reserved for the columns that every table has."""
 
 _FORMAT = 1
-"""Part of the generation: increased when the same versions give other columns."""
+"""Part of the generation: incremented when the same versions result in other columns."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)")
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
@@ -58,7 +58,7 @@ class Columns(NamedTuple):
     """The columns of one version."""
 
     generation: str
-    """Identifies the layout of files, which changes with each version."""
+    """Identifies the schema of files, which changes with each version."""
     columns: tuple[Column, ...]
 
 
@@ -105,7 +105,7 @@ def _kind(schema: Any) -> ColumnKind:
 
 
 class Filled(NamedTuple):
-    """Entries as columns: a list of values for each column, and the rest as JSON text where there is any."""
+    """Returns entries as columns: a list of values for each column, and the rest as JSON text, if any."""
 
     values: list[list[Any]]
     rest: list[str | None]

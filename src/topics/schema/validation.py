@@ -1,4 +1,4 @@
-"""JSON Schema validation of entries: schemas are checked and compiled once, and asked for every append."""
+"""JSON Schema validation of entries: schemas are checked and compiled once, and used for every append."""
 
 import math
 import re
@@ -24,25 +24,25 @@ from topics.schema.documents import (
 
 # Incremental compilation of large schemas.
 #
-# The validator compiles a schema in one go, which takes tens of milliseconds for thousands of members. So a new schema
-# is checked in pieces, in units of a task of the fair scheduler: it compiles exactly when each piece does.
+# The validator compiles a schema at once, which takes tens of milliseconds for thousands of members. So a new schema is
+# checked in pieces, as units of a task of the fair scheduler: it is valid exactly if each piece is.
 
 T = TypeVar("T")
 Incremental = Generator[None, None, T]
-"""Work that yields between units, as a task of the fair scheduler does, and returns a result."""
+"""Work that yields between units, like a task of the fair scheduler, and returns a result."""
 
 MAPS: Final = frozenset(
     ("properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies", "dependentRequired")
 )
-"""Keywords whose members have names of the writer's choice."""
+"""Keywords whose members have arbitrary names."""
 _PIECE_NODES: Final = 1_000
-"""About how many values a piece has: it is compiled in a millisecond."""
+"""The approximate number of values of a piece, which is compiled in a millisecond."""
 _DEPTH_MAX: Final = 3
-"""How deep a schema is taken apart. Each level is counted once more, and large ones are wide."""
+"""The depth to which a schema is split. Each level is counted again, and large schemas are wide."""
 
 
 def run_to_end(work: Incremental[T]) -> T:
-    """Runs all units and returns the result, where nobody waits."""
+    """Runs all units at once and returns the result."""
     while True:
         try:
             next(work)
@@ -52,7 +52,10 @@ def run_to_end(work: Incremental[T]) -> T:
 
 
 def pieces_of(schema: dict[str, Any], depth: int = _DEPTH_MAX) -> Iterator[dict[str, Any]]:
-    """Schemas that accept exactly the same entries as this one. An error in one of them has the same place here."""
+    """Splits a schema into schemas that together accept the same entries.
+
+    An error in one of them has the same path here.
+    """
     rest = dict(schema)
     for keyword, members in schema.items():
         if keyword in MAPS and isinstance(members, dict):
@@ -82,16 +85,14 @@ def _count_nodes(value: object) -> int:
 
 # Supported JSON Schema, and the cost of a schema.
 #
-# `$schema` selects the draft, from 4 to 2020-12; the default is draft 7. No reference of any kind is followed, and the
-# only format that is enforced is `date-time`: all others are annotations, as are `contentEncoding` and
-# `contentMediaType`. Patterns are run by an engine that takes linear time, so one with look-around or back-references
-# is refused.
+# `$schema` selects the draft, from 4 to 2020-12; the default is draft 7. References are not followed, and only the
+# format `date-time` is enforced: all others are annotations, as are `contentEncoding` and `contentMediaType`. Patterns
+# are run by a linear-time engine, so look-around and back-references are refused.
 #
-# The time that validation takes is bounded by the size of the batch times what the schema looks at for one value, its
-# weight. Members of an object cost nothing to speak of, because each is looked up by its name; what is tried one after
-# the other has a weight, as it was measured: a branch of `anyOf`, `oneOf` and `allOf` and a value of `enum` 1, a
-# pattern of `patternProperties`, a dependency and an `if` 2, `contains` 4, `multipleOf` 20,
-# `not` 40.
+# The time of a validation is bounded by the size of the batch times the schema's weight, its work for one value.
+# Members of an object have no weight, because each is looked up by its name; alternatives tried one after the other
+# have measured weights: a branch of `anyOf`, `oneOf` and `allOf` and a value of `enum` 1, a pattern of
+# `patternProperties`, a dependency and an `if` 2, `contains` 4, `multipleOf` 20, `not` 40.
 
 DRAFT_4: Final = "draft-04"
 DRAFT_7: Final = "draft-07"
@@ -108,12 +109,12 @@ _DRAFT_BY_ADDRESS: Final = {
     **{f"json-schema.org/draft/{draft}/schema": draft for draft in ("2019-09", "2020-12")},
 }
 
-# The engine that takes linear time whatever the pattern; it knows neither look-around nor back-references.
+# The linear-time engine, without look-around and back-references.
 _PATTERN_OPTIONS: Final = jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES, dfa_size_limit=MAX_PATTERN_BYTES)
 
 _REFERENCES: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
 _DATA: Final = frozenset(("const", "enum", "default", "examples"))
-"""Keywords whose values are data, in which nothing is a keyword."""
+"""Keywords whose values are data and contain no keywords."""
 _LIST_WEIGHTS: Final = {"anyOf": 1.0, "oneOf": 1.0, "allOf": 1.0, "enum": 1.0}
 _MAP_WEIGHTS: Final = {"patternProperties": 2.0, "dependencies": 2.0, "dependentSchemas": 2.0, "dependentRequired": 2.0}
 _WEIGHTS: Final = {"not": 40.0, "contains": 4.0, "if": 2.0, "multipleOf": 20.0}
@@ -121,7 +122,7 @@ _ENTRY_WEIGHTS: Final = {"oneOf": 3.0, "anyOf": 1.0, "allOf": 1.0}
 MAX_EXTREME_NUMBERS: Final = 500
 """`multipleOf` takes 50 microseconds for a number of 300 digits."""
 MAX_MULTIPLES: Final = 10_000
-"""Numbers of an entry that one `multipleOf` with a fraction looks at, up to 2 microseconds each."""
+"""The maximum number of numbers of an entry that a `multipleOf` with a fraction checks, up to 2 microseconds each."""
 MAX_COMPARED_NUMBERS: Final = 12_000
 """Comparisons of a number that has a fraction with a number of an enum: a microsecond each."""
 MAX_BOUNDED_NUMBERS: Final = 100_000
@@ -129,13 +130,13 @@ MAX_BOUNDED_NUMBERS: Final = 100_000
 _FRACTION_COST: Final = 4
 """The added cost of a comparison with a fraction or a long number, in units of a comparison."""
 _CHEAP_BOUNDS: Final = 20
-"""So many short whole bounds of one number cost as much as to count the number."""
+"""The number of short integer bounds of a number that cost as much as counting it."""
 _EXPONENT_COST: Final = 6
 """The cost of a number with an exponent of three digits."""
 MAX_COLLISIONS: Final = 40_000
 """Pairs of values of `uniqueItems` that are compared because they have one hash: 0.2 microseconds for each 8 bytes."""
 _NUMBER = rb'(?:":|[\[,])\s*-?[0-9]'
-"""The begin of a number in a JSON text: behind a member's name, or in an array. Digits within texts do not count."""
+"""The start of a number in a JSON text: after a member's name, or in an array. Digits within texts do not count."""
 _extreme_numbers = re.compile(_NUMBER + rb"(?:[0-9.]*[eE][+-]?[0-9]{2}|[0-9]{24}|[0-9]*\.[0-9]{20})").findall
 _fractions = re.compile(_NUMBER + rb"[0-9]*[.eE]").findall
 _EXACT_MAX: Final = 1 << 53
@@ -155,12 +156,12 @@ def draft_of(schema: dict[str, Any]) -> str:
 
 
 def check_schema(schema: object, what: str = "schema") -> dict[str, Any]:
-    """`schema` itself when it can be installed, otherwise a refusal."""
+    """Returns `schema` if it can be installed, otherwise refuses it."""
     return run_to_end(check_schema_incrementally(schema, what))
 
 
 def check_schema_incrementally(schema: object, what: str = "schema") -> Incremental[dict[str, Any]]:
-    """`check_schema`, a few milliseconds at a time: a schema may have thousands of members."""
+    """Like `check_schema`, a few milliseconds at a time: a schema may have thousands of members."""
     if not isinstance(schema, dict):
         raise InvalidRequestError(f"{what} must be a JSON object", field=what)
     yield from _refuse_references(schema, what)
@@ -174,7 +175,7 @@ def check_schema_incrementally(schema: object, what: str = "schema") -> Incremen
 
 
 def _refuse_costs(schema: dict[str, Any], what: str) -> Incremental[None]:
-    """Refuses what makes every entry dear."""
+    """Refuses schemas that make every entry expensive."""
     patterns = unevaluated = 0
     weight = 1.0
     for number, (name, value) in enumerate(_keywords(schema), 1):
@@ -227,8 +228,8 @@ def weight_of(schema: object) -> float:
 
 
 def error_bound(schema: object) -> int:
-    """How many errors one value of an entry can have at most: one a keyword, and one a name in `required`, of each
-    schema that it may meet. It meets one by its place, and besides one a branch."""
+    """Returns the maximum number of errors of one value: one for each keyword, and one for each name in `required`, of
+    each schema that applies to it. These are the schema of its path, and one for each branch."""
     widest = branches = 0
     for part in _schemas(schema):
         names = part.get("required")
@@ -243,7 +244,7 @@ def has_branches(schema: object) -> bool:
 
 
 def members_in(schema: object) -> int:
-    """How many members a schema has, at all depths."""
+    """Returns the number of members of a schema, at all depths."""
     if isinstance(schema, dict):
         return len(schema) + sum(map(members_in, schema.values()))
     if isinstance(schema, list):
@@ -257,7 +258,7 @@ def _short(error: Exception) -> str:
 
 
 def _refuse_references(schema: object, what: str) -> Incremental[None]:
-    """A reference anywhere is refused, even where it could only be data: nobody has to argue what a position means."""
+    """Refuses references anywhere, even in data, so that the position need not be interpreted."""
     waiting, looked = [schema], 0
     while waiting:
         value = waiting.pop()
@@ -274,7 +275,7 @@ def _refuse_references(schema: object, what: str) -> Incremental[None]:
 
 
 def _subschemas(name: str, value: object) -> Iterator[object]:
-    """The parts of a keyword's value that may be schemas."""
+    """Yields the parts of a keyword's value that may be schemas."""
     if name in _DATA:
         return
     if name in MAPS:
@@ -287,7 +288,7 @@ def _subschemas(name: str, value: object) -> Iterator[object]:
 
 
 def _keywords(schema: object) -> Iterator[tuple[str, Any]]:
-    """Every keyword of a schema and of the schemas in it."""
+    """Yields every keyword of a schema and of its subschemas."""
     if isinstance(schema, dict):
         for name, value in schema.items():
             yield name, value
@@ -304,7 +305,7 @@ def _schemas(schema: object) -> Iterator[dict[str, Any]]:
 
 
 def _branches(name: str, value: object) -> int:
-    """How many further schemas a keyword applies to the very value it is asked about, or to each part of it."""
+    """Returns the number of further schemas that a keyword applies to the same value, or to each part of it."""
     if name in ("anyOf", "oneOf", "allOf") and isinstance(value, list):
         return len(value)
     if name in ("patternProperties", "dependencies", "dependentSchemas") and isinstance(value, dict):
@@ -313,7 +314,7 @@ def _branches(name: str, value: object) -> int:
 
 
 def _longest_list(schema: object) -> int:
-    """How many values the longest list of a keyword has; at least 1."""
+    """Returns the length of the longest list of a keyword; at least 1."""
     return max([len(value) for _, value in _keywords(schema) if isinstance(value, list)], default=1) or 1
 
 
@@ -322,9 +323,8 @@ def _numbers_in(values: object) -> int:
 
 
 def _entry_weight(name: str, value: object) -> float:
-    """The measured cost of a keyword for each byte of an entry: texts and numbers of an enum are looked up, arrays and
-    objects are compared.
-    """
+    """Returns the measured cost of a keyword for each byte of an entry: texts and numbers of an enum are looked up,
+    arrays and objects are compared."""
     if name == "enum" and isinstance(value, list):
         return 10.0 * len([one for one in value if isinstance(one, dict | list)])
     if name in _ENTRY_WEIGHTS and isinstance(value, list):
@@ -344,7 +344,7 @@ _ANNOTATIONS: Final = frozenset(("$schema", "$id", "contentEncoding", "contentMe
 
 
 def _plain(schema: Any) -> Any:
-    """A schema without what does not count, so that the validator does not enforce it either."""
+    """Returns a schema without annotations that the validator would enforce."""
     if not isinstance(schema, dict):
         return schema
     plain: dict[str, Any] = {}
@@ -388,7 +388,7 @@ _SENTENCES: Final = {
     "contains": "must contain a valid item",
     "falseSchema": "boolean schema is false",
 }
-"""In the words that users of JSON Schema validators know."""
+"""Formats an error in the usual terms of JSON Schema validators."""
 
 
 COMPILED_PER_BYTE: Final = 64
@@ -415,7 +415,10 @@ def pattern_bytes(schema: dict[str, Any]) -> int:
 
 
 class EntryValidator:
-    """The entries of one version. A batch is judged in one call, which costs two thirds of a call for each entry."""
+    """Validates the entries of one version.
+
+    A batch is validated in one call, which costs two thirds of separate calls.
+    """
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._schema = schema
@@ -441,11 +444,11 @@ class EntryValidator:
 
     @property
     def weight(self) -> float:
-        """The validation cost of a byte of an entry."""
+        """The validation cost of each byte of an entry."""
         return self._weight
 
     def check(self, values: list[Any], raws: Sequence[bytes | memoryview]) -> None:
-        """Refuses the batch when one of its entries is not valid. `raws` are the texts of the same entries."""
+        """Refuses the batch if one of its entries is not valid. `raws` are the texts of the same entries."""
         size = sum(map(len, raws))
         if size * self._weight > MAX_VALIDATION_COST:
             raise self._too_large(len(raws), size, int(MAX_VALIDATION_COST / self._weight))
@@ -461,7 +464,7 @@ class EntryValidator:
                     raise self._refusal(index, value)
 
     def _check_numbers(self, values: list[Any], raws: Sequence[bytes | memoryview]) -> None:
-        """Refuse entries whose numbers take too long: the validator computes with fractions of any size."""
+        """Refuses entries whose numbers take too long: the validator computes with fractions of any size."""
         for raw, value in zip(raws, values, strict=True) if self._bounds or self._unique else ():
             if self._bounds:
                 self._check_bounded(raw, value)
@@ -525,10 +528,10 @@ class EntryValidator:
         return InvalidRequestError("; ".join(said[:MAX_MESSAGES]) + more, index=index, path=quoted(path)[1:-1])
 
     def _errors(self, value: Any) -> list[jsonschema_rs.ValidationError]:
-        """All errors of an entry, the first one where that is cheaper, or none where even that is dear: the error of an
-        `anyOf` has all errors of its branches in it."""
+        """Returns all errors of an entry, only the first one if that is cheaper, or none if even that is expensive: the
+        error of an `anyOf` contains all errors of its branches."""
         nodes = _nodes_in(value, MAX_ERRORS)
-        # An error has a copy of what its keyword lists. All errors are made before the first one can be looked at.
+        # An error has a copy of its keyword's list. All errors are created before the first one can be read.
         few = nodes * self._longest_list <= MAX_ERROR_VALUES
         if few and nodes * error_bound(self._schema) <= MAX_ERRORS:
             return list(self._judge().iter_errors(value))
@@ -537,8 +540,8 @@ class EntryValidator:
         try:
             self._judge().validate(value)
         except jsonschema_rs.ValidationError as error:
-            # Its traceback has the caller's frame, which has the error: such a cycle keeps the error, with all that it
-            # copied, until a garbage collection, and a thousand of them take that 50 ms.
+            # Its traceback references the caller's frame, which references the error: this cycle keeps the error, with
+            # its copies, until a garbage collection, which takes 50 ms for a thousand of them.
             return [error.with_traceback(None)]
         raise AssertionError("an entry that is not valid has no error")
 
@@ -548,7 +551,7 @@ def _too_many_numbers(keyword: str, what: str, most: int) -> InvalidRequestError
 
 
 def _may_have(raw: bytes | memoryview, most: int) -> bool:
-    """Whether an entry may have more numbers than so many."""
+    """Returns whether an entry may have more numbers than this."""
     return len(raw) > 2 * most and bytes(raw).count(b",") + bytes(raw).count(b":") >= most
 
 
@@ -560,12 +563,13 @@ def _has_extremes(raw: bytes | memoryview, most: int) -> bool:
 
 
 def _is_long(value: object) -> bool:
-    """Whether the validator compares numbers with this one as fractions of any size."""
+    """Returns whether the validator compares numbers with this one as fractions of any size."""
     return type(value) is float or (type(value) is int and not -_EXACT_MAX <= value <= _EXACT_MAX)
 
 
 def _most_met(schema: object, counts: Callable[[str, Any], bool]) -> int:
-    """How many keywords of a kind one value may meet: those of its place, and of one schema for each branch."""
+    """Returns the number of keywords of a kind that may apply to one value: those of its path, and of one schema for
+    each branch."""
     widest = branches = total = 0
     for part in _schemas(schema):
         here = 0
@@ -577,7 +581,7 @@ def _most_met(schema: object, counts: Callable[[str, Any], bool]) -> int:
 
 
 def _bounded_cost(value: Any, usual: int, extreme: int, most: int = MAX_BOUNDED_NUMBERS) -> int:
-    """The cost of comparing the numbers of an entry; it stops counting above `most`."""
+    """Returns the cost of comparing the numbers of an entry; stops counting above `most`."""
     cost, waiting = 0, [value]
     while waiting and cost <= most:
         here = waiting.pop()
@@ -593,8 +597,10 @@ def _bounded_cost(value: Any, usual: int, extreme: int, most: int = MAX_BOUNDED_
 
 
 def _collisions(value: Any) -> int:
-    """How many pairs of whole numbers have one hash in the validator, which makes it of the nearest float. A pair
-    counts once for each 8 bytes."""
+    """Returns the number of pairs of integers with equal hashes in the validator, which hashes the nearest float.
+
+    A pair counts once for each 8 bytes.
+    """
     nearest: dict[float, set[int]] = {}
     waiting = [value]
     while waiting:
@@ -613,7 +619,7 @@ def _collisions(value: Any) -> int:
 
 
 def _nodes_in(value: Any, most: int) -> int:
-    """How many values there are in a value, itself included; it stops counting above `most`."""
+    """Returns the number of values in a value, including itself; stops counting above `most`."""
     count, waiting = 0, [value]
     while waiting and count <= most:
         here = waiting.pop()

@@ -1,6 +1,6 @@
 """Backup files: copies the files of a checkpoint, each once.
 
-Nothing here touches the engine's state; it reads files that no running checkpoint changes, and runs off the loop.
+This module does not use the engine's state; it reads files that no running checkpoint changes, and runs off the loop.
 """
 
 import logging
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Start(NamedTuple):
-    """A line of `run`."""
+    """A line of the file `run`."""
 
     checkpoint: int
     first_files: Mapping[int, int]
@@ -63,7 +63,7 @@ class _Start(NamedTuple):
 
 def _start_of(line: str) -> _Start:
     words = [word.partition(":") for word in line.split()]
-    # Older servers noted no number, and one line.
+    # Earlier releases wrote no number, and one line.
     checkpoint = next((int(word) for word, colon, _ in words if not colon), maxsize)
     return _Start(checkpoint, {int(shard): int(number) for shard, colon, number in words if colon})
 
@@ -75,7 +75,7 @@ class KeptLog:
         self._bytes_max = bytes_max
 
     def retire(self, shard: int, before: int) -> None:
-        """Takes a shard's files with lower numbers out of the log, the oldest first, and keeps them."""
+        """Moves a shard's files with lower numbers out of the log, the oldest first."""
         source, target = self._layout.shard(shard), self._layout.kept_log(shard)
         retired = [number for number in self._numbers(source) if number < before]
         if not retired:
@@ -83,7 +83,7 @@ class KeptLog:
         self._fs.make_dirs(target)
         for number in retired:
             self._fs.rename(wal_file(source, number), wal_file(target, number))
-        # Not synced: whatever a power cut undoes of it, a file is in one of the two folders.
+        # Not synced: after a power cut a file is in one of the two folders.
         if self.size() > self._bytes_max:
             _log.warning(
                 "log for the next backup dropped: too large",
@@ -95,11 +95,11 @@ class KeptLog:
         return sum(len(map_file(self._fs, path)) for shard in self._shards() for path in self._paths(shard))
 
     def numbers(self, shard: int) -> list[int]:
-        """The files kept of a shard."""
+        """Returns the kept files of a shard."""
         return self._numbers(self._layout.kept_log(shard))
 
     def read(self, shard: int, number: int) -> memoryview:
-        """A file up to its last valid frame: what is behind it was reserved, or torn by a crash."""
+        """Returns a file up to its last valid frame; the rest was reserved, or torn by a crash."""
         data, end = map_file(self._fs, wal_file(self._layout.kept_log(shard), number)), 0
         while isinstance(found := read_frame(data, end), Frame):
             end = found.end
@@ -108,13 +108,15 @@ class KeptLog:
     # Runs
 
     def begin_run(self, checkpoint: int, first_files: Mapping[int, int], last: int, next_: int) -> None:
-        """A start at a checkpoint, which goes on with these files. `last` is the newest backup that counts, and `next_`
-        the one that may. Only the first start after a backup ends that backup's log.
+        """Notes a start at a checkpoint, whose log continues with these files.
+
+        `last` is the newest complete backup, and `next_` the one that may be complete. Only the first start after a
+        backup ends that backup's log.
         """
         try:
             noted = [start for start in self._starts() if start.checkpoint >= last][:1]
         except WrongChecksumError as error:
-            # Where the log of the last backup ends is lost: it is given up, as one that grew too large.
+            # The end of the last backup's log is lost, so this log is dropped, like one that grew too large.
             _log.error("log for the next backup dropped: damaged note", extra={"error": str(error)})
             self._drop_files({})
             noted = []
@@ -125,8 +127,10 @@ class KeptLog:
         write_checked(self._fs, self._layout.kept_run, text)
 
     def run_ends(self, backup: int) -> Mapping[int, int]:
-        """With which files the run after that of a backup began, by shard; empty while that run goes on. Raises
-        WrongChecksumError."""
+        """Returns the first files of the run after a backup's run, by shard; empty while that run continues.
+
+        Raises WrongChecksumError.
+        """
         return next((start.first_files for start in self._starts() if start.checkpoint >= backup), {})
 
     def _starts(self) -> "list[_Start]":
@@ -140,8 +144,9 @@ class KeptLog:
     # The end
 
     def drop(self, upto: Mapping[int, int] | None = None) -> None:
-        """A backup has the files with lower numbers of each shard: they go, and its run is the one that goes on.
-        Without numbers everything goes.
+        """Removes the files with lower numbers of each shard, which a backup has; its run is the current one.
+
+        Without numbers everything is removed.
         """
         self._drop_files(upto or {})
         if self._fs.exists(self._layout.kept_run):
@@ -174,7 +179,7 @@ class KeptLog:
 
 _NOTE_FILES = 64
 _NOTE_BYTES = 256 * 1024 * 1024
-"""After so many files or bytes the progress of a backup is noted; seldomer while the list is long."""
+"""The number of files or bytes after which the progress of a backup is noted; less often while the list is long."""
 
 
 class OtherWriterError(BackupFailedError):
@@ -185,7 +190,7 @@ class OtherWriterError(BackupFailedError):
 
 
 class Copier:
-    """Copies files that a place lacks. Once `stopped` returns true, it stops copying and raises."""
+    """Copies missing files to a place. If `stopped` returns true, it stops and raises."""
 
     def __init__(
         self,
@@ -205,36 +210,36 @@ class Copier:
         self._writer = writer
         self._known: dict[str, KeptFile] = {}
         self._begun: dict[str, KeptFile] = {}
-        """Files that an interrupted attempt has copied. Their bytes are compared before they are trusted."""
+        """Files that an interrupted attempt has copied. Their bytes are compared before they are used."""
         self._resumed: list[KeptFile] = []
         self._put: list[KeptFile] = []
-        """Files that this backup has beyond the last one, up to the last note and since."""
+        """Files that this backup adds to the last one, up to the last note and since."""
         self._unnoted = self._unnoted_bytes = 0
         self.last: Manifest | None = None
         """The newest backup."""
 
     def begin(self) -> None:
-        """Notes that a backup is being taken, and goes on with one that was cut short."""
+        """Notes that a backup is being taken, and resumes an interrupted one."""
         found = self.place.writing()
         self._put = list(found.files) if found is not None else []
         self._begun = {kept.name: kept for kept in self._put}
         self._note()
 
     def check_writer(self) -> None:
-        """Raises OtherWriterError where the place is no longer this backup's."""
+        """Raises OtherWriterError if another writer uses the place."""
         found = self.place.writing()
         if found is None or found.writer != self._writer:
             raise OtherWriterError(self.place.root)
 
     def check_resumed(self) -> None:
-        """The same, also for what an earlier attempt has copied: a prune may have taken it for nobody's."""
+        """Also checks the files that an earlier attempt has copied: a prune may have removed them."""
         self.check_writer()
         for kept in self._resumed:
             if not self.place.has(kept):
                 raise OtherWriterError(self.place.root)
 
     def give_up(self) -> None:
-        """The attempt has failed. The next one resumes it, unless the place has no room for a note or is pruned."""
+        """Notes a failed attempt. The next one resumes it, unless the place is full or pruned."""
         try:
             self.check_writer()
             self._note(idle=True)
@@ -248,8 +253,9 @@ class Copier:
         self._unnoted = self._unnoted_bytes = 0
 
     def look(self) -> None:
-        """Finds the files that exist, by the newest backup; files of older backups alone are not needed again. An
-        unreadable manifest is ignored, with its files.
+        """Finds existing files by the newest backup; files of older backups only are not reused.
+
+        An unreadable manifest is ignored, with its files.
         """
         for number in reversed(self.place.numbers()):
             try:
@@ -260,7 +266,8 @@ class Copier:
             return
 
     def copy_ahead(self, number: int) -> None:
-        """Copies the segments that a snapshot names, while the server goes on: those that vanish are not needed."""
+        """Copies the segments that a snapshot names, while the server runs; segments that vanish meanwhile are not
+        needed."""
         for topic_id, folded in fold_snapshots(self._fs, self._layout, number).topics.items():
             for segment in folded.state.segments:
                 try:
@@ -269,7 +276,7 @@ class Copier:
                     continue
 
     def copy(self, number: int) -> Manifest:
-        """Copies everything the snapshot counts on that is not there yet; no checkpoint may run meanwhile."""
+        """Copies all missing files of the snapshot; no checkpoint may run meanwhile."""
         folded = fold_snapshots(self._fs, self._layout, number)
         segments = [
             self._copy_segment(topic_id, segment)
@@ -284,7 +291,8 @@ class Copier:
         )  # fmt: skip
 
     def copy_log(self, kept: KeptLog, manifest: Manifest) -> list[KeptFile] | None:
-        """The log between the last backup and this one, or the end of its run; None where files of it are missing."""
+        """Returns the log between the last backup and this one, or the end of its run; None if files of it are
+        missing."""
         last = self.last
         if last is None:
             return None
@@ -299,7 +307,7 @@ class Copier:
         copied = []
         for position in last.positions:
             if run_ends and position.shard not in run_ends:
-                return None  # Nobody noted where the run ended there: another release began the next one.
+                return None  # The end of that run was not noted, because another release began the next one.
             end = ends.get(position.shard, position.file)
             if _reaches(kept.numbers(position.shard), position, end):
                 for number in range(position.file, end):
@@ -361,7 +369,7 @@ class Copier:
 
 
 def _reaches(numbers: list[int], position: WalPosition, end: int) -> bool:
-    """Whether the files from a position up to the end are all there."""
+    """Returns whether all files from a position to the end exist."""
     return set(range(position.file, end)) <= set(numbers)
 
 

@@ -1,6 +1,6 @@
 """Restore: builds a new data folder from a backup, and opens it with an engine to check it.
 
-1. `restoring` is put into the new folder: while it is there, no server starts;
+1. the file `restoring` is created in the new folder; while it exists, no server starts;
 2. every file is copied, checked against its checksum: the segments with the delete flags they had, the chain of
    snapshots folded into one that has them all in the folder itself, and the log as far as it is wanted;
 3. an engine recovers from it, just as after a crash. Topics that nobody asked for go, seqs that others may have seen
@@ -50,19 +50,19 @@ from topics.streams.stream_state import stream_of
 from topics.system.clock import Clock
 from topics.system.entropy import Entropy
 
-# Which backup, and how much of the log behind it, is the state that somebody wants back.
+# Selection of a backup, and of the part of the log after it, for the requested state.
 
 
 class Target(NamedTuple):
     base: Manifest
     log: list[LogPart]
-    """The log behind it, as far as the requested state needs it."""
+    """The log after it, as far as the requested state needs it."""
     until: int | None
-    """No frame above this moment counts; None takes all of the log."""
+    """Frames with a later time are ignored; None uses all of the log."""
 
 
 def newest_of(place: BackupPlace, manifests: list[Manifest]) -> Target:
-    """The newest backup, and what was shipped of the log behind it."""
+    """Selects the newest backup and the shipped log after it."""
     if not manifests:
         raise BackupTargetError("the storage has no backup")
     return _behind(place, manifests, manifests[-1])
@@ -77,7 +77,7 @@ def numbered(manifests: list[Manifest], number: int) -> Target:
 
 
 def at_moment(place: BackupPlace, manifests: list[Manifest], moment: int) -> Target:
-    """The newest state that has nothing later than a moment."""
+    """Selects the newest state without changes after a time."""
     base = next((manifest for manifest in reversed(manifests) if manifest.moment <= moment), None)
     if base is None:
         oldest = manifests[0].moment if manifests else None
@@ -88,11 +88,11 @@ def at_moment(place: BackupPlace, manifests: list[Manifest], moment: int) -> Tar
 
 
 def at_seq_of(place: BackupPlace, manifests: list[Manifest], name: str, seq: int) -> Target:
-    """The newest state in which a topic has no seq above one."""
+    """Selects the newest state in which a topic has no higher seq than this."""
     topic_id: int | None = None
     oldest = 0
     for manifest in reversed(manifests):
-        # One of the name that was deleted before is another topic.
+        # A topic of this name that was deleted before is another topic.
         states = [s for s in place.states(manifest) if s.name == name and topic_id in (None, s.topic_id)]
         found = states[0] if states else None
         if found is not None:
@@ -111,13 +111,13 @@ def _before_seq(place: BackupPlace, manifests: list[Manifest], base: Manifest, t
             if behind.until is not None and frame.moment > behind.until:
                 break
             if any(part.topic_id == topic_id and _last_seq(part) > seq for part in parts_of(frame)):
-                # Frames of the same millisecond in other shards may follow from this one.
+                # Frames of the same millisecond in other shards may depend on this one.
                 return behind._replace(until=frame.moment - 1)
     return behind
 
 
 def _behind(place: BackupPlace, manifests: list[Manifest], base: Manifest) -> Target:
-    """A backup with all of the log behind it: what the next one has of it, or what was shipped so far."""
+    """Returns a backup with all of the log after it: from the next backup, or as shipped so far."""
     following = next((manifest for manifest in manifests if manifest.before == base.number), None)
     if following is not None:
         return Target(base, [log_part(kept) for kept in following.log], None)
@@ -130,7 +130,7 @@ def _behind(place: BackupPlace, manifests: list[Manifest], base: Manifest) -> Ta
 
 
 def frames_of(data: memoryview) -> Iterator[Frame]:
-    """The frames of a log file as backups have it."""
+    """Yields the frames of a log file of a backup."""
     end = 0
     while isinstance(found := read_frame(data, end), Frame):
         yield found
@@ -147,16 +147,16 @@ def _last_seq(frame: Frame) -> int:
     return block.first_seq + block.count - 1
 
 
-# Which topics of a backup come back, and what they are called then.
+# Selection and renaming of topics of a backup.
 
 
 class RequestedTopics(NamedTuple):
-    """Which topics; all where neither names nor prefixes are given."""
+    """The selected topics; all if neither names nor prefixes are given."""
 
     names: Sequence[str] = ()
     prefixes: Sequence[str] = ()
     rename: tuple[str, str] | None = None
-    """The beginning of names that is replaced, and by what."""
+    """The prefix of names that is replaced, and its replacement."""
 
     def takes(self, name: str) -> bool:
         if not self.names and not self.prefixes:
@@ -164,7 +164,7 @@ class RequestedTopics(NamedTuple):
         return name in self.names or any(name.startswith(prefix) for prefix in self.prefixes)
 
     def keeps(self, name: str) -> bool:
-        """Whether a topic comes back, asked for or not: the server's own always do."""
+        """Returns whether a topic is restored; system topics always are."""
         return name in SERVER_TOPICS or self.takes(name)
 
     def named(self, name: str) -> str:
@@ -173,8 +173,10 @@ class RequestedTopics(NamedTuple):
         return self.rename[1] + name.removeprefix(self.rename[0])
 
     def check(self, found: Iterable[tuple[str, bool]]) -> None:
-        """Whether these topics can have the names they would get. Each comes with whether it is a stream, which may be
-        called more. Raises BackupTargetError."""
+        """Checks that these topics can have their new names.
+
+        Each is given with whether it is a stream, for which more names are valid. Raises BackupTargetError.
+        """
         taken: set[str] = set()
         for name, is_stream in found if self.rename is not None else ():
             new = name if name in SERVER_TOPICS else self.named(name)
@@ -185,7 +187,7 @@ class RequestedTopics(NamedTuple):
                 _check_name(new, is_stream)
 
     def dead_letter(self, queue: str, name: str) -> str:
-        """The name of the dead letter topic of a queue that has its new name already."""
+        """Returns the new name of the dead-letter topic of a renamed queue."""
         new = self.named(name)
         if new == queue:
             raise BackupTargetError(f"{quoted(queue)} would be its own dead letter topic")
@@ -215,7 +217,7 @@ class RestoredTopic(msgspec.Struct, frozen=True):
     records: int
     lost_from: int | None = None
     lost_to: int | None = None
-    """Seqs that are told as lost: the old server may have given them out after what is here."""
+    """Seqs that are reported as lost, because the old server may have assigned them after the restored state."""
 
 
 class Restored(msgspec.Struct, frozen=True):
@@ -224,9 +226,9 @@ class Restored(msgspec.Struct, frozen=True):
     backup: int
     lineage: str
     moment: int
-    """The last change that is in it was logged at or before this moment."""
+    """The last restored change was logged at or before this time."""
     excluded_frames: int
-    """Changes that the backups have behind it and that were not asked for."""
+    """Later changes in the backups that were not requested."""
     topics: list[RestoredTopic]
 
 
@@ -236,7 +238,7 @@ class Restore:
     def __init__(
         self, place: BackupPlace, fs: FileSystem, layout: Layout, progress: Callable[[int], None] = lambda count: None
     ) -> None:
-        """`progress` is told how many bytes were copied."""
+        """`progress` gets the number of copied bytes."""
         self._place = place
         self._fs = fs
         self._layout = layout
@@ -245,8 +247,10 @@ class Restore:
         self._excluded = 0
 
     def copy(self, target: Target, requested: RequestedTopics = ALL) -> None:
-        """Steps 1 and 2. A damaged backup is refused before anything is written, and so are names that cannot be, as
-        far as the backup has them."""
+        """Steps 1 and 2.
+
+        A damaged backup is refused before anything is written, and so are invalid names, as far as the backup has them.
+        """
         log = [part.kept for part in target.log if part.kept is not None]
         found = damages(self._place, [*target.base.files(), *log])
         if found:
@@ -262,14 +266,14 @@ class Restore:
         self._write(layout.restoring, [b"see topics backup restore\n"])
         self._fs.sync_dir(layout.root)
         self._moment = target.base.moment
-        # First: of the log behind the newest backup there is a longer one soon, and this one goes.
+        # Copied first, because the log after the newest backup is soon replaced by a longer one.
         self._copy_log(target)
         for segment in target.base.segments:
             self._copy_segment(segment)
         for topic_id in {segment.topic_id for segment in target.base.segments}:
             self._fs.sync_dir(layout.topic(topic_id))
         self._fold(target.base)
-        # Whatever the last server gave out is in what was copied, or is not wanted: nothing went with a crash.
+        # Everything that the last server assigned is copied or not requested, so a crash lost nothing.
         note_running(self._fs, layout, LastRun("", 0, target.base.number))
         note_stopped(self._fs, layout)
 
@@ -283,13 +287,13 @@ class Restore:
         entropy: Entropy,
         reason: LossReason = LossReason.RESTORED,
     ) -> Restored:
-        """Steps 3 and 4. `reason` is what readers of the skipped seqs are told."""
+        """Steps 3 and 4. `reason` is reported to readers of the skipped seqs."""
         options = msgspec.structs.replace(options, restoring=True, backup_dir=None)
         engine = Engine.recover(self._fs, options, clock, entropy)
         topics = _finalize(engine, requested, gap, reason)
         engine.close_inline()
         if requested == ALL:
-            # It takes the place of the folder that was lost, with the archive that this one left.
+            # It replaces the lost folder, and continues its archive.
             self._fs.make_dirs(self._layout.pipeline)
             write_checked(self._fs, self._layout.pipeline_history, RESTORED)
         self._fs.remove(self._layout.restoring)
@@ -304,7 +308,7 @@ class Restore:
         self._write(path + ".idx", [self._place.read(segment.index)])
 
     def _fold(self, manifest: Manifest) -> None:
-        """One snapshot instead of a chain, with every segment in the data folder."""
+        """Writes one snapshot instead of a chain, with every segment in the data folder."""
         for kept in manifest.snapshots:
             number = int(kept.name.removeprefix("snapshots/").removesuffix(".bin"))
             self._write(self._layout.snapshot(number), [self._place.read(kept)])
@@ -326,7 +330,7 @@ class Restore:
         self._fs.sync_dir(self._layout.meta)
 
     def _copy_log(self, target: Target) -> None:
-        """Each shard's log up to the first frame that is not wanted."""
+        """Writes each shard's log up to the first frame that is not requested."""
         cut: set[int] = set()
         files: dict[tuple[int, int], list[memoryview]] = {}
         for part in target.log:
@@ -383,7 +387,7 @@ def _finalize(engine: Engine, requested: RequestedTopics, gap: int, reason: Loss
 
 
 def _rename(core: EngineCore, topic: Topic, requested: RequestedTopics) -> None:
-    """Routers know their topics themselves; a queue knows where its dead letters are by that topic's name."""
+    """Routers refer to topics by id; a queue refers to its dead-letter topic by name."""
     core.rename(topic, requested.named(topic.name))
     name = topic.config.dead_letter
     if name is not None:
@@ -392,6 +396,6 @@ def _rename(core: EngineCore, topic: Topic, requested: RequestedTopics) -> None:
 
 
 def _check_done(outcome: DropResult | TopicsError) -> None:
-    """An engine that works on its caller's stack has answered when it returns."""
+    """An engine without a loop has answered when it returns."""
     if isinstance(outcome, TopicsError):
         raise outcome

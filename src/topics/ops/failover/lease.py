@@ -1,10 +1,10 @@
 """Lease of the primary: which server may acknowledge writes, decided by the backup storage (also known as: leader
 election, fencing).
 
-The lease is a row of numbered records at the place, `lease/<16 digits>.json` below its root. A record is made with a
-conditional put, so of two servers that make the same one, one succeeds. The highest number counts. Lower ones are
-removed, so a server that has made a record looks once more whether it is the highest: one that was asleep can make a
-number again that was removed.
+The lease is a series of numbered records in the storage, `lease/<16 digits>.json` below its root. A record is created
+with a conditional put, so of two servers that create the same number, one succeeds. The highest number is valid. Lower
+ones are removed, so a server that has created a record checks again that it is the highest: after a sleep it could have
+recreated a number that was removed.
 
 | a record is made by | with | when |
 |---|---|---|
@@ -12,17 +12,17 @@ number again that was removed.
 | the holder, to stop, or an operator | the same term, `released` | on a clean stop, `topics promote` |
 | another server, or a new process of the holder | the next term | the newest is released, or `lease_ms` old |
 
-Time. A holder may acknowledge until `lease_ms` less `margin_ms` after it *began* to make its newest record, by its own
-clock. Others wait `lease_ms` after they first *saw* that record, by theirs. The clocks need not agree on the time, only
-on how fast it passes, and the margin (an eighth) covers that and what was on its way when the lease ended. A monotonic
-clock that stands still while a machine is suspended breaks this assumption; class `remote` does not rely on it, because
-shipped log is made with conditional puts, too (`ops.failover.takeover`).
+Time. A holder may acknowledge until `lease_ms` minus `margin_ms` after it *began* to create its newest record, by its
+own clock. Others wait `lease_ms` after they first *saw* that record, by theirs. The clocks need not agree on the time,
+only on its rate; the margin (an eighth) covers differences of the rate and operations in flight at the end of the
+lease. A monotonic clock that stops while a machine is suspended breaks this assumption; class `remote` does not rely on
+it, because log is shipped with conditional puts, too (`ops.failover.takeover`).
 
 Seqs. A record has `reserve`: more seqs than any topic may have been given behind the state that a takeover restores. A
 holder gives out no more (`SeqReserve`), so a takeover skips exactly that many. A clean stop ships everything and
 records 0.
 
-This module decides, and does no input or output; `ops.failover.lease_keeper` does. `tests/property/
+This module decides and does no input or output, which `ops.failover.lease_keeper` does. `tests/property/
 test_lease_protocol.py` searches all states of two servers that follow it.
 """
 
@@ -36,7 +36,7 @@ from topics.log.layout import number_in
 FORMAT = 1
 _MARGIN_PART = 8
 RENEWALS = 4
-"""So many times in `lease_ms` a holder renews."""
+"""The number of renewals in `lease_ms`."""
 UNRESERVED = 10_000_000
 """The reserve of each term in records of earlier releases, which have none: more seqs than a topic gives out between
 two uploads of its log."""
@@ -50,9 +50,9 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     number: int
     term: int
-    """Counts the processes that were the primary."""
+    """The number of processes that have been the primary."""
     holder: str
-    """The data folder of the primary."""
+    """The name of the primary's data folder."""
     writer: str
     """The process that made this record."""
     address: str = ""
@@ -63,7 +63,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     lineage_term: int = 0
     """The term in which these backups were made."""
     released: bool = False
-    """Whether the next server need not wait."""
+    """Whether the lease is released, so that the next server need not wait."""
     reserve: int = _UNKNOWN
     """How many seqs any topic may have behind these backups and the shipped log."""
 
@@ -96,12 +96,12 @@ def record_name(number: int) -> str:
 
 
 def record_number(name: str) -> int | None:
-    """The number of a record by its name; None for other names."""
+    """Returns the number of a record from its name; None for other names."""
     return number_in(name, "", ".json")
 
 
 def margin_ms(lease_ms: int) -> int:
-    """How much earlier than others expect it a holder stops."""
+    """Returns the time by which a holder stops before the lease ends for others."""
     return max(lease_ms // _MARGIN_PART, 1)
 
 
@@ -115,7 +115,10 @@ class Identity(NamedTuple):
 
 
 def taken(newest: LeaseRecord | None, who: Identity) -> LeaseRecord:
-    """The record that makes somebody the primary. The backups stay those of the last one until it has its own."""
+    """Returns the record that makes this server the primary.
+
+    It names the backups of the last primary until the server has others.
+    """
     return LeaseRecord(
         number=1 if newest is None else newest.number + 1, term=1 if newest is None else newest.term + 1,
         holder=who.holder, writer=who.writer, address=who.address, lease_ms=who.lease_ms,
@@ -124,14 +127,16 @@ def taken(newest: LeaseRecord | None, who: Identity) -> LeaseRecord:
 
 
 def renewed(own: LeaseRecord, lineage: str = "") -> LeaseRecord:
-    """The next record of the holder; `lineage` are its own backups, once they have its state. The reserve is added by
-    the holder (`SeqReserve`)."""
+    """Returns the next record of the holder; `lineage` names its own backups, after they have its state.
+
+    The reserve is added by the holder (`SeqReserve`).
+    """
     record = msgspec.structs.replace(own, number=own.number + 1)
     return msgspec.structs.replace(record, lineage=lineage, lineage_term=own.term) if lineage else record
 
 
 def released(newest: LeaseRecord, writer: str) -> LeaseRecord:
-    """The record that ends a term early."""
+    """Returns the record that ends a term early."""
     return msgspec.structs.replace(newest, number=newest.number + 1, writer=writer, released=True)
 
 
@@ -204,25 +209,25 @@ class SeqReserve:
 
 
 class LeaseWatch:
-    """How long a server has seen that the lease is not renewed."""
+    """Tracks how long the lease was not renewed, as seen by another server."""
 
     def __init__(self) -> None:
         self.newest: LeaseRecord | None = None
         self._seen_at = 0
 
     def see(self, record: LeaseRecord | None, now_ms: int) -> None:
-        """The newest record; `now_ms` is the steady clock after it was read."""
+        """Notes the newest record; `now_ms` is the steady clock after it was read."""
         if record is None or self.newest is None or record.number != self.newest.number:
             self.newest, self._seen_at = record, now_ms
 
     def is_over(self, now_ms: int) -> bool:
-        """Whether somebody else may take the next term."""
+        """Returns whether another server may take the next term."""
         newest = self.newest
         return newest is None or newest.released or now_ms - self._seen_at >= newest.lease_ms
 
 
 class HeldLease:
-    """The lease in the hands of its holder."""
+    """The state of the lease at its holder."""
 
     def __init__(self, lease_ms: int) -> None:
         self._lease_ms = lease_ms
@@ -233,18 +238,21 @@ class HeldLease:
         self._asked_at = 0
 
     def ask(self, record: LeaseRecord, now_ms: int) -> None:
-        """A record is about to be made. Of several attempts for one number the first one counts: it may have
-        succeeded without an answer, and then others have seen the record since."""
+        """Notes an attempt to create a record.
+
+        Of several attempts for one number the first one counts: it may have succeeded without an answer, and others may
+        have seen the record since.
+        """
         if record.number != self._number:
             self._number, self._asked_at = record.number, now_ms
 
     def confirm(self, record: LeaseRecord) -> None:
-        """The record that was asked for is the newest one."""
+        """Notes that the created record is the newest one."""
         self.record = record
         self.until_ms = self._asked_at + self._lease_ms - margin_ms(self._lease_ms)
 
     def lose(self) -> None:
-        """Somebody else has made a newer record."""
+        """Notes that another server has created a newer record."""
         self.until_ms = None
 
     def is_valid(self, now_ms: int) -> bool:

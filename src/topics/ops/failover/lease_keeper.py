@@ -1,7 +1,7 @@
 """Lease keeper: takes, renews and releases the lease of the primary in the backup storage.
 
 A separate thread renews it (`ops.failover.lease`), so that neither a long turn of the event loop nor a slow restore
-lets it end. The event loop asks `check` before each write; that reads two numbers.
+lets it end. The event loop calls `check` before each write, which reads two numbers.
 """
 
 import contextlib
@@ -29,20 +29,20 @@ from topics.ops.failover.lease import (
 
 _log = logging.getLogger(__name__)
 _NONE = LeaseRecord(number=0, term=0, holder="", writer="", lease_ms=0)
-"""Before the first own record."""
+"""The number before the first record."""
 _READS_MAX = 5
-"""The newest record may be removed between the listing and the read; so often it is looked for again."""
+"""The newest record may be removed between the listing and the read; the number of retries."""
 
 
 class LeasePlace:
-    """The records of the lease at a place."""
+    """The records of the lease in a storage."""
 
     def __init__(self, fs: FileSystem, root: str) -> None:
         self._fs = fs
         self._folder = f"{root}/lease"
 
     def newest(self) -> LeaseRecord | None:
-        """The record that counts; None before the first one. Raises OSError where the place does not answer."""
+        """Returns the valid record; None before the first one. Raises OSError if the storage does not answer."""
         for _ in range(_READS_MAX):
             numbers = self._numbers()
             if not numbers:
@@ -53,8 +53,11 @@ class LeasePlace:
         raise OSError("the lease of the primary changes too fast to be read")
 
     def make(self, record: LeaseRecord) -> LeaseRecord | None:
-        """Makes a record. Returns the one of that number, if it is this writer's and the newest; an earlier attempt may
-        have made it otherwise. Raises OSError where that is open."""
+        """Creates a record.
+
+        Returns the record of that number if it is this writer's and the newest; its content may come from an earlier
+        attempt. Raises OSError if the outcome is unknown.
+        """
         self._fs.make_dirs(self._folder)
         try:
             put_new(self._fs, self._path(record.number), encode_record(record), record.writer)
@@ -93,7 +96,7 @@ class LeasePlace:
 
 
 class LeaseKeeper:
-    """The lease of one process. `steady` is a clock in milliseconds that never jumps; any thread may call it."""
+    """The lease of one process. `steady` is a monotonic clock in milliseconds. Thread-safe."""
 
     def __init__(self, place: LeasePlace, who: Identity, steady: Callable[[], int], reserve: int = 0) -> None:
         """`reserve` is the least number of seqs that is reserved (`SeqReserve`)."""
@@ -104,12 +107,12 @@ class LeaseKeeper:
         self._steady = steady
         self._held = HeldLease(who.lease_ms)
         self._lock = threading.Lock()
-        """Held while a record is made."""
+        """Held while a record is created."""
         self._wake = threading.Event()
         self._stopped = False
         self._thread: threading.Thread | None = None
         self.primary: LeaseRecord | None = None
-        """The newest record of somebody else, where one was seen."""
+        """The newest record of another server, if any."""
         self.renewals = self.failures = 0
         self.on_lost: Callable[[], None] = lambda: None
         """Called by the thread once, when another server has the lease."""
@@ -117,7 +120,10 @@ class LeaseKeeper:
     # Taking
 
     def take(self, newest: LeaseRecord | None) -> bool:
-        """Takes the next term behind a record; whether that succeeded. Raises OSError where it is open."""
+        """Takes the next term after a record.
+
+        Returns whether that succeeded. Raises OSError if the outcome is unknown.
+        """
         self.seqs = SeqReserve(self._least, 0 if newest is None else newest.skipped)
         return self._make(lambda own: taken(newest, self._who)) is not None
 
@@ -145,7 +151,7 @@ class LeaseKeeper:
 
     @property
     def left_ms(self) -> int:
-        """How long writes are accepted without another renewal."""
+        """Returns the time for which writes are accepted without another renewal."""
         until = self._held.until_ms
         return 0 if until is None else max(until - self._steady(), 0)
 
@@ -177,8 +183,10 @@ class LeaseKeeper:
         self.seqs.shipped(given)
 
     def announce(self, lineage: str) -> None:
-        """Makes the own backups those that a takeover restores. Raises OSError or TopicsError where that did not
-        succeed; then nothing may be acknowledged because of them."""
+        """Publishes this server's backups as those that a takeover restores.
+
+        Raises OSError or TopicsError on failure; then nothing may be acknowledged because of them.
+        """
         made = None
         for _ in range(2):  # A renewal without an answer may have taken the number.
             made = self._make(lambda own: renewed(own, lineage))
@@ -190,11 +198,11 @@ class LeaseKeeper:
             raise LeaseEndedError()
 
     def suspect(self) -> None:
-        """Looks at once whether another server has taken over."""
+        """Checks immediately whether another server has taken over."""
         self._wake.set()
 
     def release(self) -> None:
-        """Lets the next server begin at once. Where it fails, the next one waits."""
+        """Releases the lease, so that the next server can start immediately. If that fails, the next one waits."""
         self._stopped = True
         self._wake.set()
         if self._thread is not None:
@@ -220,7 +228,7 @@ class LeaseKeeper:
                 return
 
     def _make(self, build: Callable[[LeaseRecord], LeaseRecord], stops: bool = False) -> LeaseRecord | None:
-        """Makes the record behind the own one. None where another server was first."""
+        """Creates the record after this server's newest one. Returns None if another server was first."""
         with self._lock:
             if self.primary is not None:
                 return None
@@ -234,7 +242,7 @@ class LeaseKeeper:
             return made
 
     def _look(self) -> None:
-        """A record could not be made: somebody else was first."""
+        """Handles a record that could not be created because another server was first."""
         newest = self._place.newest()
         own = self._held.record
         if newest is None or own is None or (newest.writer == self._who.writer and not newest.released):

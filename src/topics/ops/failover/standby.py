@@ -1,7 +1,7 @@
 """Standby: a server that waits for the lease of the primary, and becomes the primary when it gets it.
 
-While it waits it has no engine: it answers requests with the address of the primary. A restart of the primary comes
-through here as well; it goes on with its own data folder unless another one had the lease meanwhile.
+While it waits it has no engine: it answers requests with the address of the primary. A restarted primary uses this
+module as well; it continues with its data folder unless another server had the lease meanwhile.
 """
 
 import logging
@@ -24,14 +24,16 @@ _TOKEN_BYTES = 8
 
 
 class Standby:
-    """The way of one process to the lease. Blocks, so it runs in a separate thread; `stop` ends the wait."""
+    """Waits for the lease. Blocks, so it runs in a separate thread; `stop` ends the wait."""
 
     def __init__(
         self, place: Place, fs: FileSystem, options: EngineOptions, address: str, lease_ms: int, clock: Clock,
         entropy: Entropy, tell: Callable[[str | None], None],
     ) -> None:  # fmt: skip
-        """`address` is the URL of this server for others. `tell` gets the address of another server that is the
-        primary, and None once this one is to be."""
+        """`address` is the URL of this server for others.
+
+        `tell` gets the address of the current primary, and None when this server is to become the primary.
+        """
         self.stop = threading.Event()
         self._place = place
         self._leases = LeasePlace(place.fs, place.root)
@@ -43,12 +45,12 @@ class Standby:
         self._tell = tell
         self._own = read_holder(fs, self._layout)
         self._who = Identity(self._token(), self._token(), address, lease_ms)
-        """With the name that the data folder gets if its content comes from another primary."""
+        """The holder, with a new name for the data folder if its content comes from another primary."""
         self._watch = LeaseWatch()
         self._told: str | None = None
 
     def become_primary(self, waits: bool) -> LeaseKeeper | None:
-        """The lease, with the data folder ready to be opened; None if it was stopped before.
+        """Returns the lease, with the data folder ready to be opened; None if it was stopped before.
 
         Without `waits` another primary is an error: SettingsError. The lease is renewed from here on; it is released
         if the takeover fails.
@@ -97,7 +99,7 @@ class Standby:
                 return None
             who = self._who
             if continues:
-                # Noted first: a crash behind it must not lose the name.
+                # Written first: a later crash must not lose the name.
                 holder = self._own = self._own or who.holder
                 note_holder(self._fs, self._layout, holder)
                 who = who._replace(holder=holder)

@@ -1,8 +1,7 @@
 """Repair of a damaged data folder: verify, salvage, and one checkpoint that makes the result durable.
 
-Good data is never touched and damaged files are never removed: `ops.repair.repair` explains how the folder goes
-from one state to the other in spite of a crash. A repair that was cut short is finished, or begun anew, by running it
-again.
+Intact data is never changed and damaged files are never removed. The comment below describes the steps and their
+behaviour in a crash. An interrupted repair is finished, or restarted, by running it again.
 """
 
 from sys import maxsize
@@ -31,10 +30,11 @@ from topics.streams.stream_state import StreamFeature
 from topics.system.clock import Clock
 from topics.system.entropy import Entropy
 
-# The two halves of a repair that a crash must not come between: everything is prepared aside, then put into place.
+# A repair has two phases, so that a crash cannot leave a mixed state: new files are prepared aside, then moved into
+# place.
 #
-# Before the repaired state counts, no file of the folder is changed: new segments are written below `repair/`. A plan
-# beside them names the snapshot that makes the repair effective and the files that become unused then. Once that
+# Before the repaired state takes effect, no file of the folder is changed: new segments are written below `repair/`. A
+# plan beside them names the snapshot that makes the repair effective and the files that become unused then. Once that
 # snapshot exists, only renames remain, and after a crash the next run finishes them from the plan:
 #
 # 1. the files that were damaged move to `damaged-<number>/`, which keeps them for ever, and with them `report.json`;
@@ -47,13 +47,13 @@ from topics.system.entropy import Entropy
 
 class Plan(msgspec.Struct, frozen=True):
     snapshot: int
-    """The number of the snapshot that makes the repair count."""
+    """The number of the snapshot that makes the repair effective."""
     moves: list[tuple[str, str]]
-    """Files that go out of use, each with the place that keeps it; the last one is the report about all this."""
+    """Files that become unused, each with its new path; the last one is the report of the repair."""
 
 
 class StagedStore(SegmentStore):
-    """A segment store that leaves the folder alone: what is written goes below `repair/` until `publish`."""
+    """A segment store that does not change the folder: it writes below `repair/` until `publish`."""
 
     def __init__(self, fs: FileSystem, layout: Layout, cache_bytes: int) -> None:
         super().__init__(fs, layout, cache_bytes)
@@ -71,7 +71,7 @@ class StagedStore(SegmentStore):
         self._aside.sync_folder(topic_id, cold)
 
     def published(self) -> None:
-        """The prepared segments are in their places now."""
+        """Notes that the prepared segments were moved into place."""
         for key in list(self._staged):
             self.forget(key)
         self._staged.clear()
@@ -100,7 +100,7 @@ def read_plan(fs: FileSystem, layout: Layout) -> Plan | None:
 
 
 def carry_out(fs: FileSystem, layout: Layout, plan: Plan) -> None:
-    """Steps 1 and 2; run twice it changes nothing."""
+    """Steps 1 and 2; idempotent."""
     # The snapshot may have been renamed by a process that was killed before it could make the name durable.
     fs.sync_dir(layout.meta)
     touched: set[str] = set()
@@ -110,7 +110,7 @@ def carry_out(fs: FileSystem, layout: Layout, plan: Plan) -> None:
             fs.rename(source, target)
         touched |= {folder for folder in (_folder(source), _folder(target)) if fs.exists(folder)}
     for folder in sorted(touched):
-        # The next steps put new files into the old places: the old ones must be safe before.
+        # The next steps create new files under the old names, so the old files must be durable elsewhere before.
         fs.sync_dir(folder)
     staged = Layout(layout.repair)
     for name in _names(fs, staged.topics()):
@@ -141,7 +141,7 @@ def clear(fs: FileSystem, layout: Layout) -> None:
 
 
 def evidence_folders(fs: FileSystem, layout: Layout) -> list[str]:
-    """Where the files of the next repair will go: a folder of one new number in each tier."""
+    """Returns the folders for the files of the next repair: a new number in each tier."""
     roots = [root for root in (layout.root, layout.cold_root) if root is not None]
     number = 1
     while any(fs.exists(f"{root}/damaged-{number}") for root in roots):
@@ -150,7 +150,7 @@ def evidence_folders(fs: FileSystem, layout: Layout) -> list[str]:
 
 
 def read_report(fs: FileSystem, plan: Plan) -> bytes:
-    """The report of a repair that was carried out."""
+    """Reads the report of a completed repair."""
     file = fs.open(plan.moves[-1][1])
     try:
         return file.read_at(0, file.size())
@@ -180,7 +180,7 @@ def _names(fs: FileSystem, folder: str) -> list[str]:
 
 
 class _Idle:
-    """Runs nothing: in a dry run, what would be sealed stays in memory."""
+    """Discards jobs: in a dry run, tails to be sealed stay in memory."""
 
     def start(self, job: Job) -> None:
         job.close()
@@ -189,7 +189,7 @@ class _Idle:
 
 
 class Repair:
-    """One repair of a folder whose lock is held."""
+    """A repair of a folder whose lock is held."""
 
     def __init__(self, fs: FileSystem, layout: Layout, clock: Clock, entropy: Entropy, boot_id: str) -> None:
         self._fs = fs
@@ -217,7 +217,7 @@ class Repair:
             report.actions = ["an earlier repair was cut short and would be finished"]
             return report
         if self._fs.exists(self._layout.restoring):
-            # Files that are missing were not lost: the backup has them.
+            # Missing files are not lost: the backup has them.
             report.actions = ["nothing was changed: the folder has to be restored again"]
             report.after = None if dry_run else look.report
             return report
@@ -244,7 +244,10 @@ class Repair:
         return _look(self._fs, self._layout, self._boot_id, on_total, on_bytes)
 
     def _finish_earlier(self) -> RepairReport | None:
-        """Finishes a repair that was cut short after it counted, and gives its report; clears one up that did not."""
+        """Finishes a repair that was interrupted after it took effect, and returns its report.
+
+        Removes the files of one interrupted before.
+        """
         plan, report = read_plan(self._fs, self._layout), None
         if plan is not None and self._fs.exists(self._layout.snapshot(plan.snapshot)):
             carry_out(self._fs, self._layout, plan)
@@ -258,7 +261,7 @@ class Repair:
             data_dir=self._layout.root,
             cold_dir=self._layout.cold_root,
             wal_shards=newest.shard_count if newest is not None else max(look.shards(), default=0) + 1,
-            # It looks at every topic, before it takes the one checkpoint and behind it.
+            # It reads every topic, before and after its checkpoint.
             awake_topics=maxsize,
         )
         kind = SegmentStore if dry_run else StagedStore
@@ -278,7 +281,7 @@ class Repair:
         return Shard(number, writer, next_lsn, core.options.commit_queue_bytes)
 
     def _moves(self, look: Verification, salvage: Salvage, folders: list[str]) -> list[tuple[str, str]]:
-        """Which files go out of use, and where to."""
+        """Returns the files that become unused, with their new paths."""
         layout = self._layout
         roots = [root for root in (layout.root, layout.cold_root) if root is not None]
         own = (layout.wal + "/", layout.meta + "/")
@@ -329,7 +332,7 @@ def verify(
     on_total: OnBytes = lambda count: None,
     on_bytes: OnBytes = lambda count: None,
 ) -> Report:
-    """Looks for damage in a folder whose lock is held, or that nobody can write to."""
+    """Looks for damage in a folder whose lock is held, or that is read-only."""
     return _look(fs, layout, boot_id, on_total, on_bytes).report
 
 

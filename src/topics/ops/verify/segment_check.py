@@ -1,8 +1,8 @@
 """Segment check: compares a segment's two files, and finds the damage and the records that can still be read.
 
-Each file helps to mend the other. The index has the rows, so that damaged text costs only the records it touches; the
-text holds complete fragments, so that a lost index can be made again. The segment's entry in the topic's state helps
-where a header is damaged. A record counts as kept only when every byte of it is covered by a right checksum.
+Each file helps to repair the other. The index has the rows, so damaged text costs only the records it touches; the text
+has complete fragments, so a lost index can be rebuilt. The segment's entry in the topic's state helps if a header is
+damaged. A record counts as readable only if every byte of it is covered by a valid checksum.
 """
 
 from array import array
@@ -31,19 +31,19 @@ _FLAG_UNKNOWN = 1
 
 
 class Trouble(NamedTuple):
-    """One thing that is wrong with one of the two files."""
+    """A problem of one of the two files."""
 
     ending: str
     what: str
     byte_range: tuple[int, int] | None = None
     records: tuple[int, int] | None = None
-    """The first and the last record index it concerns, when not all of them."""
+    """The first and the last affected record index; None if all are affected."""
 
 
 class SegmentImage:
-    """The readable contents of a segment's two files. `head` is None when nothing of them can be used.
+    """The readable contents of a segment's two files. `head` is None if nothing can be used.
 
-    `expected` is the head as the topic's state knows it; its bias, which no state has, does not count.
+    `expected` is the head according to the topic's state; its bias is ignored, because the state does not have it.
     """
 
     def __init__(self, data: memoryview | None, index: memoryview | None, expected: SegmentHead | None) -> None:
@@ -56,12 +56,13 @@ class SegmentImage:
         self.kept: list[Range] = []
         """Ranges of record indexes that can be read back."""
         self.flags = b""
-        """A byte per record as in the file: `DELETED`, 0, or another value; the last where the file is too short. Only
-        the topic's state can confirm them, because no checksum covers them.
+        """A byte for each record from the file: `DELETED`, 0, or another value, also for missing bytes.
+
+        Only the topic's state can confirm them, because no checksum covers them.
         """
         self.troubles: list[Trouble] = []
         self.proven = True
-        """Whether the head itself was covered by a right checksum, or came from the topic's state."""
+        """Whether the head was covered by a valid checksum, or came from the topic's state."""
         if data is None:
             self.troubles.append(Trouble(".data", "the file is missing"))
         if index is None:
@@ -94,7 +95,7 @@ class SegmentImage:
         self.text = _text(data, head)
         self._read_flags(data, head)
         if len(self.text) < head.text_bytes:
-            # The checksums stand behind the text, so a file cut inside the text has lost them all.
+            # The checksums follow the text, so a file truncated within the text has lost them all.
             return
         good = self._good_chunks(data, head)
         indexed = opened is not None and self._take_index(opened, head, good)
@@ -103,7 +104,7 @@ class SegmentImage:
         self._report_bad_chunks(head, good, indexed)
 
     def parts(self) -> Iterator[BlockParts]:
-        """The kept records as blocks, in order: a block never reaches across a hole, nor over a change of time."""
+        """Returns the readable records as blocks, in order. A block never spans a gap or a change of time."""
         assert self.head is not None
         view, first_seq = self.view, self.head.first_seq
         edges = [*self.blocks, (self.head.count, 0)]
@@ -129,7 +130,7 @@ class SegmentImage:
             end = rebuilt.text_at if rebuilt is not None else len(data)
             self.troubles.append(Trouble(".data", str(error), (0, min(end, len(data)))))
             return rebuilt
-        # The name is only there for people: a repair may have had to give the topic another one.
+        # The name is informational: a repair may have renamed the topic.
         if expected is None or msgspec.structs.replace(expected, bias=head.bias, name=head.name) == head:
             return head
         self.troubles.append(Trouble(".data", "it is not the segment that the topic's state names"))
@@ -174,7 +175,7 @@ class SegmentImage:
             begin = end
 
     def _touching(self, head: SegmentHead, lo: int, hi: int) -> tuple[int, int] | None:
-        """The first and the last record with a byte in a span of the text; None when it holds a comma at most."""
+        """Returns the first and the last record with a byte in a range of the text; None if it has at most a comma."""
         first = bisect_left(range(head.count), lo + 1, key=lambda i: self.view.start(i + 1) - 1)
         last = bisect_left(range(head.count), hi, key=self.view.start) - 1
         return (first, last) if first <= last else None
@@ -225,7 +226,7 @@ class SegmentImage:
         return kept
 
     def _rows_problem(self, head: SegmentHead) -> str | None:
-        """Whether the rows of the kept records match the positions of the fragments."""
+        """Returns whether the rows of the readable records match the positions of the fragments."""
         text = self.text
         starts = [start - head.bias for start in self.rows[0::3].tolist()]
         starts.append(len(text) + 1)
@@ -270,7 +271,7 @@ class SegmentImage:
         return None
 
     def _scan(self, head: SegmentHead, good: list[bool]) -> None:
-        """Makes the rows again from the text: from the front up to the first damage, and from the last damage on."""
+        """Rebuilds the rows from the text: from the front to the first damage, and from the last damage on."""
         bad = [chunk for chunk, is_good in enumerate(good) if not is_good]
         limit = bad[0] * CHUNK_BYTES if bad else len(self.text)
         parts = list(scan_fragments(self.text, 0, head.first_seq, limit))
@@ -287,7 +288,7 @@ class SegmentImage:
             i = part.seq - head.first_seq
             rows[3 * i : 3 * i + 3] = array("I", (part.start + head.bias, part.meta, part.head << 16 | part.tag))
             if i + 1 < head.count:
-                # A record ends where the next one starts, also when that one is lost.
+                # A record ends at the start of the next one, also if that one is lost.
                 rows[3 * i + 3] = part.end + 1 + head.bias
             if part.ts != last_ts:
                 self.blocks.append((i, part.ts))
@@ -311,7 +312,7 @@ def _text(data: memoryview, head: SegmentHead) -> bytes:
 
 
 def _is_sealed(data: memoryview, head: SegmentHead, text: bytes) -> bool:
-    """Whether this head and the text, whatever checksums are stored for its parts, are what was written."""
+    """Returns whether this head and the text are intact, whatever chunk checksums are stored."""
     return encode_data(head, [text], b"")[3] == bytes(data[head.flags_at - 8 : head.flags_at])
 
 
@@ -330,7 +331,7 @@ def _blocks_problem(blocks: list[tuple[int, int]], head: SegmentHead) -> str | N
 
 
 def traits_of(view: View, lo: int, hi: int) -> int:
-    """Whether any of some records has a tag, a node or meta; in the bits of `model.records`."""
+    """Returns whether any of these records has a tag, a node or meta, as the bits of `model.records`."""
     lasts = view.rows[3 * lo + 2 : 3 * hi : 3].tolist()
     traits = TRAIT_META if any(view.rows[3 * lo + 1 : 3 * hi : 3]) else 0
     traits |= TRAIT_TAGS if any(last & 0xFFFF for last in lasts) else 0

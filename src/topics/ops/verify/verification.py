@@ -1,8 +1,8 @@
 """Verification of a data folder: finds damage, changes nothing.
 
-Everything that a start would read is read, and everything that a start takes on trust is checked: the snapshots and the
-rules that their states obey, every frame of the log, every chunk, row, tag and flag of every segment. Effects of a
-crash are notes and not damage: a torn tail, files that nobody names.
+It reads everything that a start reads, and checks everything that a start trusts: the snapshots and the invariants of
+their states, every frame of the log, every chunk, row, tag and flag of every segment. Effects of a crash, such as a
+torn tail or unreferenced files, are notes and not damage.
 """
 
 import errno
@@ -39,7 +39,7 @@ from topics.wire.record_slicing import payload_sizes
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """The findings of a verification. `findings` is damage; `notes` is what a crash explains or nobody needs."""
+    """The findings of a verification. `findings` is damage; `notes` are effects of a crash and unused files."""
 
     folder: str
     topics: int = 0
@@ -56,13 +56,13 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Lost records: readers that pass them get a tombstone from now on."""
+    """Lost records. Readers that pass them get a tombstone from now on."""
 
     topic: str
     from_seq: int
     to_seq: int
     sure: bool
-    """False where the damage hides whether there were any; then the range is the most there can have been."""
+    """False if the damage hides whether there were any; then the range is the maximum."""
 
 
 class RepairReport(msgspec.Struct, kw_only=True):
@@ -75,11 +75,11 @@ class RepairReport(msgspec.Struct, kw_only=True):
     actions: list[str] = []
     """Changes, and losses that could not be repaired, one sentence each."""
     moved: list[str] = []
-    """Files that are out of use now, as they were found."""
+    """The unused files, as they were found."""
     moved_to: list[str] = []
-    """The folders that hold them."""
+    """The folders that contain them."""
     after: Report | None = None
-    """The verification of the repaired folder; None when nothing was changed."""
+    """The verification of the repaired folder; None if nothing was changed."""
 
     @property
     def sound(self) -> bool:
@@ -87,7 +87,7 @@ class RepairReport(msgspec.Struct, kw_only=True):
 
 
 def relative(layout: Layout, path: str) -> str:
-    """A path as reports give it: below the data folder, or in full where it is in the cold one."""
+    """Returns a path for reports: relative to the data folder, or in full in the cold tier."""
     return path.removeprefix(layout.root + "/")
 
 
@@ -95,7 +95,7 @@ OnBytes = Callable[[int], None]
 
 
 class Verification:
-    """One look. A repair starts from its findings beyond the report."""
+    """One verification. A repair also uses its findings that are not in the report."""
 
     def __init__(self, fs: FileSystem, layout: Layout, same_boot: bool, on_bytes: OnBytes = lambda count: None) -> None:
         self._fs = fs
@@ -107,14 +107,14 @@ class Verification:
         self.report = Report(folder=layout.root)
         self.ledger = LogChecker({}, self._found)
         self.damaged: set[SegmentKey] = set()
-        """Segments of the state with anything wrong about them."""
+        """Segments of the state with any problem."""
         self.unexplained: dict[SegmentKey, bytes] = {}
-        """Segments that mark more records as deleted than anyone deleted, with their flags."""
+        """Segments with more delete flags than deletes, with their flags."""
         self.unknown_topics: set[int] = set()
         """Topics that have segment files and nothing else."""
 
     def total_bytes(self) -> int:
-        """How many bytes a run will check, for progress; known once the snapshots are read."""
+        """The number of bytes that a run will check, for progress; known after the snapshots are read."""
         logs = sum(self._walker(shard).size_from(position.file) for shard, position in self._log_parts())
         return logs + sum(segment.text_bytes for _, segment in self.segments())
 
@@ -140,7 +140,7 @@ class Verification:
         self.ledger.topic_ids = set(self.states)
 
     def run(self) -> Report:
-        """Everything behind `load`."""
+        """Checks everything after `load`."""
         report = self.report
         for shard, position in self._log_parts():
             self._check_log(shard, position)
@@ -155,7 +155,7 @@ class Verification:
         return report
 
     def segments(self) -> Iterator[tuple[TopicState, SegmentState]]:
-        """Every segment that the state names."""
+        """Checks every segment that the state names."""
         for state in self.states.values():
             for segment in state.segments:
                 yield state, segment
@@ -180,7 +180,7 @@ class Verification:
             self._found(Finding(path, f"topic {state.topic_id}: {problem}", topic=state.name))
 
     def _check_names(self) -> None:
-        """Each name is had once, and each number was given out before."""
+        """Names are unique, and ids are below the next one."""
         names = Counter(account.name for account in self.ledger.accounts.values())
         for name, count in names.items():
             if count > 1:
@@ -221,7 +221,7 @@ class Verification:
         def take(frame: Frame, number: int) -> None:
             self.ledger.frame(frame, wal_file(folder, number))
 
-        # Where nobody knows how far the snapshots reach, the log begins with what there is of it.
+        # If the position of the snapshots is unknown, the log begins with its first frame.
         lsn = position.lsn if self.chain.located or self.chain.empty else None
         end = walker.walk(position.file if lsn is not None else 1, lsn, take, self._hole)
         self.report.frames += end.frames
@@ -256,10 +256,10 @@ class Verification:
         self._on_bytes(segment.text_bytes)
 
     def _flag_troubles(self, state: TopicState, segment: SegmentState, image: SegmentImage) -> Iterator[Trouble]:
-        """Whether the flags, and what is live by them, are as the state has them.
+        """Checks the flags, and the live records by them, against the state.
 
-        The state may know the flags before the file does. Then a crash may have come while a flag that it has as set
-        was being written, and that byte can be anything.
+        The state may have flags that the file does not have yet. A crash may then have interrupted the write of a flag,
+        and that byte can have any value.
         """
         assert image.head is not None
         known = segment.flags if len(segment.flags) == segment.count else b""
@@ -272,7 +272,7 @@ class Verification:
         flags = known or image.flags
         marked = flags.count(DELETED)
         if marked > segment.marked and not self.chain.complete:
-            return  # Where a newer state of the topic may be lost, so may be the deletes that it knew of.
+            return  # If a newer state of the topic may be lost, its deletes may be lost, too.
         if marked != segment.marked:
             if marked > segment.marked:
                 self.unexplained[key_of(state, segment)] = flags
@@ -291,10 +291,10 @@ class Verification:
             )
 
     def _is_wrong(self, flag: int, known: bytes) -> bool:
-        """Whether a flag in a file, which is not clear, cannot be what the engine wrote. `known` is the state's."""
+        """Returns whether a set flag in a file cannot have been written by the engine. `known` is the state's flag."""
         if not known or flag != DELETED:
             return flag != DELETED and known != bytes((DELETED,))
-        # Set in the file only: a delete that a newer state knew of, if one can be lost.
+        # Set in the file only: a delete of a newer state, if one can be lost.
         return known[0] != DELETED and self.chain.complete
 
     def _trouble(self, state: TopicState, segment: SegmentState, trouble: Trouble) -> None:
@@ -303,7 +303,7 @@ class Verification:
         seqs = (segment.first_seq + first, segment.first_seq + last)
         self._found(Finding(path, trouble.what, trouble.byte_range, seqs, state.name))
 
-    # Telling
+    # Reporting
 
     def _found(self, finding: Finding) -> None:
         self.report.findings.append(msgspec.structs.replace(finding, where=relative(self._layout, finding.where)))
@@ -317,7 +317,7 @@ def key_of(state: TopicState, segment: SegmentState) -> SegmentKey:
 
 
 def read_image(fs: FileSystem, layout: Layout, state: TopicState, segment: SegmentState) -> SegmentImage:
-    """A segment of the state as it is on disk."""
+    """Returns the files of a segment of the state."""
     path = layout.segment(state.topic_id, segment.first_seq, segment.cold)
     expected = SegmentHead(
         state.topic_id, state.epoch, segment.first_seq, segment.payload_bytes, segment.first_ts, segment.last_ts,
@@ -328,14 +328,14 @@ def read_image(fs: FileSystem, layout: Layout, state: TopicState, segment: Segme
 
 
 def map_file(fs: FileSystem, path: str) -> memoryview | None:
-    """A file's bytes; None when it is missing. Bytes that the disk cannot read count as damaged."""
+    """Returns a file's bytes; None if it is missing. Bytes that the disk cannot read count as damaged."""
     try:
         return map_damaged(fs, path)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-# Coming into a data folder with a tool: is it one, is it free, is all of it there.
+# Opening a data folder with a tool: checks that it is one, that it is free, and that its tiers are complete.
 
 _UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -366,7 +366,7 @@ def hold_folder(fs: FileSystem, layout: Layout, note: str, *, read_only: bool) -
 
 
 def check_cold_folder(fs: FileSystem, layout: Layout, look: Verification) -> None:
-    """Refuses to take an unmounted cold folder for a lost one."""
+    """Refuses a cold folder that seems to be unmounted, because it would count as lost."""
     if not any(segment.cold for _, segment in look.segments()):
         return
     if layout.cold_root is None:
@@ -375,13 +375,13 @@ def check_cold_folder(fs: FileSystem, layout: Layout, look: Verification) -> Non
         raise SettingsError(f"some segments were moved to a cold folder, and {layout.cold_root} does not look like it")
 
 
-# Invariants of a topic's state, checked on the state as a snapshot has it.
+# Invariants of a topic's state in a snapshot.
 
 Seqs = tuple[int, int]
 
 
 def state_problems(state: TopicState, tail: list[Seqs]) -> Iterator[str]:
-    """Everything that contradicts itself in a state; `tail` has the seqs of each block that follows it."""
+    """Returns the contradictions in a state; `tail` has the seqs of each following block."""
     yield from _config_problems(state)
     if not 1 <= state.evict_floor <= state.earliest <= state.head + 1:
         yield (
@@ -417,7 +417,7 @@ def state_problems(state: TopicState, tail: list[Seqs]) -> Iterator[str]:
 
 
 def _last_keyed(state: TopicState) -> Iterator[int]:
-    """The last seqs that idempotency keys speak of."""
+    """Returns the last seqs of idempotency keys."""
     for key in state.keys:
         yield key.first_seq + key.count - 1
     for keyed in state.keyed:
@@ -426,7 +426,7 @@ def _last_keyed(state: TopicState) -> Iterator[int]:
 
 
 def _config_problems(state: TopicState) -> Iterator[str]:
-    # A stream may be called more than a topic of /v0.
+    # More names are valid for a stream than for a topic of /v0.
     if not (is_topic_name(state.name) or is_own_name(state.name) or STREAM in state.parts):
         yield f"{quoted(state.name)} is not the name of a topic"
     try:
@@ -449,7 +449,7 @@ def _queue_problems(state: TopicState) -> Iterator[str]:
     leased = {lease.seq for lease in part.leases}
     if len(leased) < len(part.leases) or any(seq in leased for seq, _ in (*part.delayed, *part.delivered)):
         yield "a job of its queue is in two states at once"
-    # A delay may speak of jobs beyond the head: it is logged ahead of them.
+    # A delay may refer to jobs beyond the head, because it is logged before them.
     if any(seq > state.head for seq in leased) or any(seq > state.head for seq, _ in part.delivered):
         yield "its queue knows jobs beyond its head"
 

@@ -1,7 +1,7 @@
-"""The profile `evlog`: one wide event a request, in one envelope of twenty members, whatever came.
+"""The profile `evlog`: one wide event for each request, in an envelope of twenty members.
 
-Members that the envelope does not name move into `context`, and secrets are redacted there. An entry that is normalised
-twice is the same as one that is normalised once, so that events can be copied from one such stream into another.
+Members that the envelope does not name move into `context`, and secrets are redacted there. Normalisation is
+idempotent, so that events can be copied from one such stream into another.
 """
 
 import re
@@ -30,14 +30,14 @@ from topics.schema.profiles.profile import (
 )
 from topics_protocol.rfc3339 import rfc3339_to_unix_millis, unix_millis_to_rfc3339
 
-# Events that need next to nothing: those whose members are all of the envelope, of the types it has, and tidy.
+# Plain events: all members belong to the envelope, have its types and need no normalisation.
 #
-# They are what clients of the profile send most. A batch of them is read into structures and written out of them by the
-# library, and only time and level are looked at one by one. Whatever is not so plain is left to `Evlog.normalise`,
-# which decides the same (`tests/property/test_schema_laws.py` holds the two side by side).
+# Clients of the profile send mostly these. A batch of them is decoded to and encoded from structs by the library, and
+# only time and level are checked one by one. All other events are passed to `Evlog.normalise`, which gives the same
+# results (`tests/property/test_schema_laws.py` compares the two).
 
 _SPOILERS: Final = (b"\\", b'" ', b' "', b'""', b"\t", b"\n", b"\r")
-"""In a text without any of these no string is empty, begins or ends with a blank, or has to be looked at at all."""
+"""If a text has none of these, no string is empty, begins or ends with a blank, or needs a check."""
 
 _LEVELS: Final = frozenset(("debug", "info", "warn", "error"))
 _NO_KEYS: Final[dict[str, list[str]]] = {"keys": []}
@@ -45,9 +45,7 @@ _NOTHING: Final[dict[str, Any]] = {}
 
 
 class _Event(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The envelope in its order. Fields that a plain event cannot have are not declared for reading and keep their
-    form.
-    """
+    """The envelope in its order. Fields that a plain event cannot have are not decoded."""
 
     timestamp: str
     level: str | None = None
@@ -78,7 +76,7 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 def make_plain(
     raws: Sequence[bytes | msgspec.Raw], is_canonical: Callable[[str], bool]
 ) -> tuple[list[bytes], list[str | None]] | None:
-    """The stored texts and the keys of a batch of plain events; None where one of them is not plain."""
+    """Returns the stored texts and the keys of a batch of plain events; None if one is not plain."""
     text = b"[%b]" % b",".join(raws)
     if not text.isascii() or any(spoiler in text for spoiler in _SPOILERS) or has_extreme_numbers(text):
         return None
@@ -129,11 +127,11 @@ _Names = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=256)], ...
 class _Strict(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """A part of the profile, with no other fields than it declares."""
+    """A part of the profile; unknown fields are rejected."""
 
 
 class Correlation(_Strict, frozen=True, kw_only=True):
-    """Where to look for ids. A field is a path of names with dots."""
+    """The paths of ids. A field is a dotted path."""
 
     request_id_fields: _Names | UnsetType = UNSET
     trace_context_fields: _Names | UnsetType = UNSET
@@ -179,7 +177,7 @@ class Evlog(Profile, frozen=True, kw_only=True, tag="evlog"):
         if not isinstance(value, dict):
             raise refusal(index, "evlog", "an entry must be a JSON object")
         event, rest = dict(_EMPTY), {}
-        # In line, and once over what came: a call for each member would cost as much as all that is done here.
+        # Inlined, in one pass over the members: a call for each member would double the cost.
         for name, member in value.items():
             if name in _TEXT_NAMES:
                 if type(member) is str:
@@ -188,7 +186,7 @@ class Evlog(Profile, frozen=True, kw_only=True, tag="evlog"):
                 rest[name] = member
         given = value.get
         found: list[str] = []
-        # Before anything is found, so that what an earlier stream struck out is told, too.
+        # Before the search, so that redactions of an earlier stream are included.
         earlier = given("redaction")
         if isinstance(earlier, dict) and isinstance(earlier.get("keys"), list):
             found += [key for key in earlier["keys"] if isinstance(key, str)]
@@ -230,7 +228,7 @@ _Paths = tuple[tuple[str, ...], ...]
 
 
 class _Places(NamedTuple):
-    """Where each id may stand, the first place first."""
+    """The possible paths of each id, in order of precedence."""
 
     request: _Paths
     trace: _Paths
@@ -240,7 +238,7 @@ class _Places(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _places(reported: Correlation) -> _Places:
-    """The same for every entry of a stream, so it is worked out once."""
+    """Equal for every entry of a stream, so it is computed once."""
     requests = ("requestId", "context.requestId") if reported.request_id_fields is UNSET else reported.request_id_fields
     contexts = reported.trace_context_fields
     if contexts is UNSET:
@@ -257,7 +255,7 @@ def _places(reported: Correlation) -> _Places:
 
 _USUAL: Final = _places(Correlation())
 _ELSEWHERE: Final = frozenset(path[0] for paths in _USUAL for path in paths) - {"requestId", "traceId", "spanId"}
-"""Members in which ids may stand besides the three that are named so."""
+"""Members that may contain ids, besides the three members of these names."""
 
 
 def check_stream(name: str, what: str) -> None:
@@ -288,7 +286,10 @@ def _first_parent(value: dict[str, Any], paths: _Paths) -> re.Match[str] | None:
 
 
 def _context(value: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
-    """`context` with the members that the envelope does not name. Any other value of `context` becomes a member."""
+    """Returns `context` with the members that are not in the envelope.
+
+    A `context` that is not an object becomes a member.
+    """
     if "context" not in value:
         return rest
     given = value["context"]
@@ -309,7 +310,7 @@ def _timestamp(value: Any, now_ms: int) -> str:
 
 
 def _is_canonical(text: str) -> bool:
-    """Whether a time is written just as it is stored, which most are."""
+    """Returns whether a time has its stored form already, as most have."""
     if len(text) != 24 or text[10::9] != "T." or text[4:8:3] != "--" or text[23] != "Z" or not text.isascii():
         return False
     try:
@@ -390,7 +391,7 @@ SEARCH: Final[dict[str, Any]] = {
         "fix": words("/fix"),
         "error.message": words("/context/error/message"),
     },
-    # An event without a duration counts as a request and not in a latency, so these are two.
+    # An event without a duration counts as a request but not for latency, so these are two rollups.
     "rollups": {
         "requests": {
             "dimensions": ["service", "environment", "level", "method", "status"],

@@ -1,4 +1,4 @@
-"""The profile `metrics`: intervals of metrics, each a summary of what was measured in one window of time."""
+"""The profile `metrics`: intervals of metrics, each a summary of the values measured in a time window."""
 
 from typing import Any, Final
 
@@ -76,13 +76,13 @@ def _required(index: int, name: str, value: Any) -> Any:
 
 
 def _part(value: dict[str, Any], summary: dict[str, Any], name: str) -> int | float | None:
-    """A number of an interval, which may also stand in its `summary`."""
+    """Returns a number of an interval, which may also be in its `summary`."""
     number = number_of(value.get(name))
     return number_of(summary.get(name)) if number is None else number
 
 
 def _tags(*given: Any) -> dict[str, str]:
-    """The tags by name. Numbers and booleans become texts, anything else is left out."""
+    """Returns the tags by name. Numbers and booleans become texts; other values are omitted."""
     found: dict[str, str] = {}
     for tags in given:
         if isinstance(tags, dict):
@@ -95,7 +95,7 @@ def _tags(*given: Any) -> dict[str, str]:
 
 
 def _buckets(given: Any) -> dict[str, int | float]:
-    """How many values each bucket has, by the lower bound of the bucket, the lowest first."""
+    """Returns the number of values of each bucket, by its lower bound, ascending."""
     if not isinstance(given, dict):
         return {}
     counts = [
@@ -110,7 +110,7 @@ def _buckets(given: Any) -> dict[str, int | float]:
 
 
 def _percentile(given: Any, buckets: dict[str, int | float], share: float) -> int | float:
-    """As it came; else the lower bound of the bucket that reaches the share, else 0."""
+    """Returns the given percentile, otherwise the lower bound of the bucket that reaches the share, otherwise 0."""
     number = number_of(given)
     if number is not None:
         return number

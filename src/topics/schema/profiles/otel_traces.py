@@ -1,8 +1,9 @@
-"""The profile `otel-traces`: one canonical record a span of OpenTelemetry.
+"""The profile `otel-traces`: one canonical record for each span of OpenTelemetry.
 
-A span comes as OTLP writes it in JSON, or as this profile stores it. Conventional attributes, also by their older
-names, become members of the record. A member that exists takes precedence, so a stored span without its attributes can
-be appended again."""
+A span is accepted in the OTLP JSON form, or in the stored form. Conventional attributes, also by their older names,
+become members of the record. A member that exists takes precedence, so a stored span without its attributes can be
+appended again.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -171,7 +172,7 @@ _MAX_NANOS: Final = 2**64 - 1
 
 
 def spans_of_export(document: Any) -> Iterator[dict[str, Any]]:
-    """The spans of an `ExportTraceServiceRequest`, each with its resource and its scope."""
+    """Yields the spans of an `ExportTraceServiceRequest`, each with its resource and its scope."""
     for resource_spans in _objects(_member(document, "resourceSpans")):
         resource = _member(resource_spans, "resource")
         for scope_spans in _objects(_member(resource_spans, "scopeSpans")):
@@ -181,7 +182,7 @@ def spans_of_export(document: Any) -> Iterator[dict[str, Any]]:
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """Attributes as an object, whether they came as one or as OTLP's list of keys and values."""
+    """Returns attributes as an object, given as an object or as OTLP's list of keys and values."""
     if isinstance(value, dict):
         return value
     pairs = [pair for pair in _objects(value) if isinstance(pair.get("key"), str)]
@@ -189,7 +190,7 @@ def attributes_of(value: Any) -> dict[str, Any]:
 
 
 def any_value(value: Any) -> Any:
-    """The plain value of an `AnyValue`."""
+    """Returns the plain value of an `AnyValue`."""
     if not isinstance(value, dict):
         return value
     for name in ("stringValue", "boolValue", "bytesValue"):
@@ -207,7 +208,7 @@ def any_value(value: Any) -> Any:
 
 
 def hex_id(value: Any, digits: int) -> str | None:
-    """An id in lower case; None for a value that is not an id, and for an id of zeros, which means a missing id."""
+    """Returns an id in lower case; None for an invalid id, and for an id of zeros, which means a missing id."""
     text = (text_of(value) or "").lower()
     return text if len(text) == digits and _HEX.fullmatch(text) and text.strip("0") else None
 
@@ -230,7 +231,7 @@ def status_of(value: Any) -> str:
 
 
 def _word(value: Any, words: tuple[str, ...], prefix: str) -> str:
-    """An enum of OTLP, by number or by name; the first of its words for what is not known."""
+    """Returns the name of an OTLP enum value, given by number or by name; the first one for unknown values."""
     if isinstance(value, int) and not isinstance(value, bool):
         return words[value] if 0 <= value < len(words) else words[0]
     name = (text_of(value) or "").lower().removeprefix(prefix)
@@ -249,12 +250,12 @@ def _objects(value: Any) -> list[dict[str, Any]]:
     return [element for element in _list(value) if isinstance(element, dict)]
 
 
-# Whole exports of OTLP in JSON, taken apart into spans without looking into them.
+# Splits OTLP exports in JSON into spans without parsing the spans.
 #
 #     {"resourceSpans": [{"resource": R, "scopeSpans": [{"scope": S, "spans": [{...}, {...}]}]}]}
 #
-# Each span becomes a separate text, with its resource and its scope after its own members. Nothing but the brackets
-# around spans is parsed here, so this is quick, and what is in a span is looked at with all others, in portions.
+# Each span becomes a separate text, with its resource and its scope after its members. Only the structure around spans
+# is parsed here, which is fast; the spans themselves are parsed later, in portions.
 
 _MARK = b'"resourceSpans"'
 _RESOURCE_MEMBER, _SCOPE = b'"resource":', b'"instrumentationScope":'
@@ -288,7 +289,7 @@ _decode = msgspec.json.Decoder(_Export).decode
 
 
 def unpack_exports(raws: Sequence[bytes | msgspec.Raw], limits: ExportLimits) -> list[bytes | msgspec.Raw] | None:
-    """The entries of an append, with the spans of an export in its place; None where none of them is one."""
+    """Returns the entries of an append, with each export replaced by its spans; None if there is no export."""
     if not any(_MARK in _text(raw) for raw in raws):
         return None
     exports = [_read(index, raw, limits) for index, raw in enumerate(raws)]
@@ -307,7 +308,7 @@ def _text(raw: bytes | msgspec.Raw) -> bytes:
 
 
 def _read(index: int, raw: bytes | msgspec.Raw, limits: ExportLimits) -> _Export | None:
-    """An entry as an export; None where it is something else that only mentions the word."""
+    """Returns an entry as an export; None if it only contains the word."""
     text = _text(raw)
     if _MARK not in text:
         return None
@@ -327,7 +328,7 @@ def _read(index: int, raw: bytes | msgspec.Raw, limits: ExportLimits) -> _Export
 
 
 def _check(exports: list[_Export], limits: ExportLimits) -> None:
-    """The bounds of an export, before any of it takes memory: each span is given a copy of its resource."""
+    """Checks the limits of an export before it uses memory: each span gets a copy of its resource."""
     resources = sum([len(export.resource_spans or ()) for export in exports])
     scopes = [scope for export in exports for one in export.resource_spans or () for scope in one.scope_spans or ()]
     spans = sum([len(scope.spans or ()) for scope in scopes])
@@ -361,7 +362,7 @@ def _spans(export: _Export) -> Iterator[bytes]:
         for scope in one.scope_spans or ():
             behind = b"".join((_RESOURCE_MEMBER, bytes(one.resource), b",", _SCOPE, bytes(scope.scope), b"}"))
             for span in scope.spans or ():
-                # The members behind win over those of the same name in the span, as a later one of JSON does.
+                # Later members take precedence over members of the same name in the span, as usual in JSON.
                 begun = bytes(span).rstrip()[:-1].rstrip()
                 yield begun + (b"" if begun.endswith(b"{") else b",") + behind
 
@@ -438,7 +439,7 @@ class AttributeLimits(_Strict, frozen=True, kw_only=True):
 
 
 class Store(_Strict, frozen=True, kw_only=True):
-    """Original fields that are kept besides those read out of them."""
+    """Original fields that are kept besides the extracted ones."""
 
     raw_resource_attributes: bool = True
     raw_span_attributes: bool = True
@@ -447,7 +448,7 @@ class Store(_Strict, frozen=True, kw_only=True):
 
 
 class OtlpLimits(_Strict, frozen=True, kw_only=True):
-    """Bounds of one export."""
+    """The limits of one export."""
 
     max_compressed_bytes: _Positive = 4_194_304
     max_decoded_bytes: _Positive = 16_777_216
@@ -513,7 +514,7 @@ class OtelTraces(Profile, frozen=True, kw_only=True, tag="otel-traces"):
 
 
 class _Span:
-    """One span on its way to its record."""
+    """The conversion of a span to its record."""
 
     def __init__(self, profile: OtelTraces, value: dict[str, Any]) -> None:
         self._profile = profile
@@ -581,7 +582,7 @@ class _Span:
         }
 
     def _attributes(self, holder: dict[str, Any], where: str) -> dict[str, Any]:
-        """The attributes of a part, within their limits, with secrets struck out."""
+        """Returns the attributes of a part, within their limits, with secrets redacted."""
         limits = self._profile.attribute_limits
         given = attributes_of(holder.get("attributes"))
         self._dropped["attributes"] += max(0, len(given) - limits.max_attributes_per_span)
@@ -655,7 +656,7 @@ def _first(attributes: dict[str, Any], keys: tuple[str, ...]) -> str | None:
 
 
 def _cut(value: Any, most: int) -> Any:
-    """A text of at most so many bytes; texts in arrays and objects are cut one by one."""
+    """Truncates a text to this many bytes; texts in arrays and objects are truncated one by one."""
     if isinstance(value, str):
         if len(value) * 4 <= most or len(value.encode()) <= most:
             return value

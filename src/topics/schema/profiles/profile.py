@@ -20,7 +20,7 @@ class Profile(
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):
-    """A profile as it is declared, and what follows from it. This is also what `GET _profile` shows of it."""
+    """A declared profile. `GET _profile` returns it."""
 
     @property
     def kind(self) -> str:
@@ -28,45 +28,47 @@ class Profile(
 
     @property
     def needs_json(self) -> bool:
-        """Whether its streams are of content type application/json."""
+        """Whether its streams have the content type application/json."""
         return True
 
     def normalized(self) -> "Profile":
-        """Returns the profile with defaults filled in; refuses values that its types do not allow."""
+        """Returns the profile with defaults filled in. Refuses invalid values."""
         return self
 
     def canonical(self) -> "Canonical | None":
-        """The registry that the profile installs in an empty stream; None for a profile that describes no entries. All
-        results of `normalise` conform to this schema, so they are not validated again."""
+        """Returns the registry that the profile installs in an empty stream; None for a profile without a schema.
+
+        All results of `normalise` conform to this schema, so they are not validated again.
+        """
         return None
 
     def unpack(self, raws: Sequence[bytes | msgspec.Raw]) -> Sequence[bytes | msgspec.Raw] | None:
-        """The entries of an append where some of what came stands for several; None where none does."""
+        """Returns the entries of an append if some payloads contain several entries, otherwise None."""
         return None
 
     def normalise(self, index: int, value: Any, now_ms: int) -> Any:
-        """The entry that is stored for one that came; `index` is its place in its batch, for a refusal to name."""
+        """Returns the stored form of an entry; `index` is its position in the batch, for error messages."""
         return value
 
     def make_plain(self, raws: Sequence[bytes | msgspec.Raw]) -> tuple[list[bytes], list[str | None]] | None:
-        """The stored form of a batch, and its keys, where that needs no close look at each entry; None where
-        `normalise` and `key_of` have to be called, which give the same result."""
+        """Returns the stored form of a batch and its keys if there is a fast path for it, with the results of
+        `normalise` and `key_of`; otherwise None."""
         return None
 
     def key_of(self, value: Any) -> str | None:
-        """The routing key of a stored entry, unless its registry declares another."""
+        """Returns the routing key of a stored entry, unless its registry declares another."""
         return None
 
 
 class Canonical(msgspec.Struct, frozen=True):
-    """The registry that a profile installs."""
+    """Returns the registry that a profile installs."""
 
     schema: dict[str, Any]
     search: dict[str, Any]
     routing_key: RoutingKey | None = None
 
     def install(self, registry: Registry, next_seq: int) -> Registry:
-        """The registry of an empty stream with this in it. A routing key that somebody chose stays."""
+        """Returns the registry of an empty stream with this profile's schema. An existing routing key stays."""
         search = encode(parse_search(self.search))
         first = Version(encode(self.schema), None, next_seq)
         return Registry((first,), registry.routing_key or self.routing_key, search)
@@ -78,21 +80,21 @@ def refusal(index: int, profile: str, problem: str, field: str | None = None) ->
 
 
 def text_of(value: Any) -> str | None:
-    """A text without surrounding blanks; None for an empty text and for any other type."""
+    """Returns a text without surrounding blanks; None for an empty text and for any other type."""
     if not isinstance(value, str):
         return None
     return value.strip() or None
 
 
 def number_of(value: Any) -> int | float | None:
-    """A number, or a text that is one."""
+    """Returns a number, given as a number or as text."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
         return value
     if isinstance(value, str) and 0 < len(value.strip()) <= 40:
         try:
-            # Only a text that JSON would take: Python also reads «1_000», «infinity» and digits of other scripts.
+            # Only texts that are valid in JSON: Python also parses «1_000», «infinity» and digits of other scripts.
             number = msgspec.json.decode(value.strip())
         except msgspec.DecodeError:
             return None
@@ -108,18 +110,18 @@ def integer_of(value: Any) -> int | None:
 
 
 def keyword(pointer: str, **flags: Any) -> dict[str, Any]:
-    """A field of texts that are found whole or by how they begin."""
+    """Returns a field of texts that are matched whole or by prefix."""
     return _field("keyword", pointer, {"exact": True, "prefix": True, "exists": True, "sortable": True, **flags})
 
 
 def column(kind: str, pointer: str) -> dict[str, Any]:
-    """A field of numbers or dates that are compared, sorted and added up."""
+    """Returns a field of numbers or dates that are compared, sorted and aggregated."""
     flags = ("exact", "column", "exists", "sortable", "aggregatable")
     return _field(kind, pointer, dict.fromkeys(flags, True))
 
 
 def words(pointer: str) -> dict[str, Any]:
-    """A field of prose."""
+    """Returns a full-text field."""
     return _field("text", pointer, {"analyzer": "unicode_word_v1", "exists": True, "positions": True})
 
 
@@ -127,14 +129,14 @@ def _field(kind: str, pointer: str, flags: dict[str, Any]) -> dict[str, Any]:
     return {"kind": kind, "bindings": [{"version": 1, "jsonPointer": pointer}], **flags}
 
 
-# Redaction: secrets are struck out before an entry is stored.
+# Redaction: secrets are replaced before an entry is stored.
 
 REDACTED = "[REDACTED]"
 _NESTED = (dict, list)
 
 
 def parse_redact_keys(keys: tuple[str, ...], what: str) -> tuple[str, ...]:
-    """The keys as they are compared: in lower case, without blanks, each once."""
+    """Returns the keys in the form used for comparison: in lower case, without blanks, distinct."""
     if len(keys) > MAX_REDACT_KEYS:
         raise InvalidRequestError(f"{what} has more than {MAX_REDACT_KEYS} keys", field=what, max=MAX_REDACT_KEYS)
     cleaned = tuple(dict.fromkeys(key.strip().lower() for key in keys))
@@ -144,13 +146,15 @@ def parse_redact_keys(keys: tuple[str, ...], what: str) -> tuple[str, ...]:
 
 
 def redact(value: Any, keys: frozenset[str], found: list[str], path: str = "") -> Any:
-    """The value, or a copy with every member whose name is one of `keys` struck out, at any depth. Their paths go to
-    `found`."""
+    """Returns the value, or a copy in which every member named in `keys` is redacted, at any depth.
+
+    Their paths are added to `found`.
+    """
     return _struck(value, keys, found, path) if _has_any(value, keys) else value
 
 
 def _has_any(value: Any, keys: frozenset[str]) -> bool:
-    """Whether there is something to strike out; mostly there is not, and nothing has to be copied."""
+    """Returns whether there is anything to redact; usually not, and then no copy is needed."""
     if type(value) is dict:
         for name, member in value.items():
             if name.lower() in keys or (type(member) in _NESTED and _has_any(member, keys)):
@@ -178,7 +182,7 @@ def _struck(value: Any, keys: frozenset[str], found: list[str], path: str) -> An
     return value
 
 
-# The profile `generic`: entries are what they are.
+# The profile `generic`: entries are stored unchanged.
 
 
 class Generic(Profile, frozen=True, kw_only=True, tag="generic"):

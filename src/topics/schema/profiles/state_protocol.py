@@ -1,4 +1,4 @@
-"""The profile `state-protocol`: changes of rows, and the marks around them. Entries are checked and stay as they came.
+"""The profile `state-protocol`: changes of rows, and control entries. Entries are validated and stored unchanged.
 
 {"type", "key", "value"?, "old_value"?, "headers": {"operation": insert|update|delete, "txid"?, "timestamp"?}}
 {"headers": {"control": snapshot-start|snapshot-end|reset, "offset"?}}
@@ -29,7 +29,7 @@ _OFFSET: Final = re.compile("-1|[0-7oil][0-9a-hjkmnp-tv-zoil]{25}", re.IGNORECAS
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A part of the touch settings, with no other fields than it declares."""
+    """A part of the touch settings; unknown fields are rejected."""
 
 
 class TouchMemory(_Strict, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class TouchTemplates(_Strict, frozen=True, kw_only=True):
 
 
 class Touch(_Strict, frozen=True, kw_only=True):
-    """How changes wake those who wait for them. A missing setting has its default, and is shown with it."""
+    """The settings of touches. A missing setting has its default, and is shown with it."""
 
     enabled: bool
     coarse_interval_ms: _Positive = 100
@@ -72,7 +72,7 @@ class Touch(_Strict, frozen=True, kw_only=True):
 
 class StateProtocol(Profile, frozen=True, kw_only=True, tag="state-protocol"):
     touch: dict[str, Any] | UnsetType = UNSET
-    """As it is shown: with every default while it is enabled, and nothing but that word while it is not."""
+    """Returns the public form: with every default while it is enabled, otherwise only `enabled`."""
 
     def normalized(self) -> "StateProtocol":
         if self.touch is UNSET:
@@ -82,7 +82,7 @@ class StateProtocol(Profile, frozen=True, kw_only=True, tag="state-protocol"):
 
     @property
     def touch_settings(self) -> Touch | None:
-        """None while the touch routes are off."""
+        """None while the touch routes are disabled."""
         if self.touch is UNSET or self.touch.get("enabled") is not True:
             return None
         return convert("profile.touch", self.touch, Touch)
