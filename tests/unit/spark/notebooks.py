@@ -10,13 +10,22 @@ from topics.log.fs import FileSystem, read_whole, replace_file
 from topics.log.layout import Layout
 from topics.model.seq_ranges import covers, union
 from topics.spark.archive.archive_plan import uncovered
-from topics.spark.pipeline.products import CatalogView, Chore, CommitResult, QuarantinedSubjects, SegmentRequest
+from topics.spark.pipeline.products import (
+    ARCHIVED,
+    CatalogView,
+    Chore,
+    CommitResult,
+    QuarantinedSubjects,
+    SegmentRequest,
+)
 
 Notes = dict[str, list[tuple[int, int]]]
 
 
 class Notebook:
     """Both halves at once. `allergic` topics fail in its tasks; `confirms` is how far it confirms at most."""
+
+    cost = ARCHIVED
 
     def __init__(self, fs: FileSystem, name: str) -> None:
         self.name = name

@@ -25,6 +25,7 @@ from topics.spark.archive.archive_writer import Follower, Outcome, SegmentCopier
 from topics.spark.archive.data_files import ArchiveFile, in_parallel, problem_of
 from topics.spark.archive.ledger import ArchiveStore, deletes_seen, take_ownership
 from topics.spark.pipeline.products import (
+    ARCHIVED,
     CatalogView,
     Chore,
     CommitResult,
@@ -70,6 +71,7 @@ class _ArchiveTransform:
 
 class ArchiveProduct:
     name = NAME
+    cost = ARCHIVED
 
     def __init__(
         self,

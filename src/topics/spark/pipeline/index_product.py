@@ -45,6 +45,7 @@ from topics.spark.pipeline.products import (
     CatalogView,
     Chore,
     CommitResult,
+    Cost,
     OutputMissingError,
     QuarantinedSubjects,
     SegmentRequest,
@@ -94,6 +95,7 @@ class _IndexTransform:
 
 class IndexProduct:
     name = INDEX_PRODUCT
+    cost = Cost(4.0, 600.0)
 
     def __init__(self, fs: FileSystem, layout: Layout, rules: IndexRules, entropy: Entropy) -> None:
         self._fs = fs

@@ -5,12 +5,12 @@ and its other work, and publishes results atomically. `ProductTasks` runs in Spa
 segment once, as Arrow batches, and turns them into an outcome. Both exchange bytes that only the product understands.
 
 The pipeline does the rest for all products: it diffs the catalog, reads each segment once for all products that
-request it, packs tasks by bytes, bisects failed jobs, quarantines failing topics, and acknowledges to the engine the
+request it, packs tasks by cost, bisects failed jobs, quarantines failing topics, and acknowledges to the engine the
 deletes that every product has applied. docs/architecture.md describes how to add a product.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -30,6 +30,18 @@ class SegmentRequest(msgspec.Struct, frozen=True, array_like=True):
     """The topic's data for tasks, such as its index plan."""
 
 
+class Cost(NamedTuple):
+    """The work of a product on a segment, in bytes of text that are archived meanwhile. `bench.spark_packing` measures
+    it."""
+
+    a_byte: float
+    a_record: float
+
+
+ARCHIVED = Cost(1.0, 30.0)
+"""The cost of a copy to the archive."""
+
+
 class Chore(msgspec.Struct, frozen=True, array_like=True):
     """Maintenance work of a task, such as compaction: a file rewritten, small files merged."""
 
@@ -39,7 +51,13 @@ class Chore(msgspec.Struct, frozen=True, array_like=True):
     """0 when the subject is not a topic."""
     work: bytes
     bytes: int
-    """The approximate bytes it reads, by which chores are packed."""
+    """The approximate bytes it reads."""
+    work_cost: int = 0
+    """Its cost, if that differs from its bytes."""
+
+    @property
+    def cost(self) -> int:
+        return self.work_cost or self.bytes
 
 
 class OutputMissingError(TopicsError):
@@ -103,6 +121,11 @@ class Product(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def cost(self) -> Cost:
+        """The cost of a segment for this product."""
+        ...
 
     def reconcile(self, view: CatalogView, now_ms: int, quarantined: QuarantinedSubjects) -> None:
         """Does the work that needs no job: masks deletes, forgets dropped topics, removes expired files."""

@@ -357,7 +357,8 @@ class Pipeline:
         )  # fmt: skip
         cores = self._executor.parallelism()
         works = self._packing.works(active, rules.round_bytes)
-        return longest_first(packed(works, chores, blank, rules.group_bytes, _TASKS_A_CORE * cores), cores)
+        costs = {product.name: product.cost for product in self._products}
+        return longest_first(packed(works, chores, blank, rules.group_bytes, _TASKS_A_CORE * cores, costs), cores)
 
     def _write_nonce(self) -> None:
         """Once a process, before its first job. In place, so that network file systems show it at the next open."""

@@ -1,17 +1,20 @@
-"""Task packing: the missing segments of every product, kept from round to round and packed into tasks by bytes.
+"""Task packing: the missing segments of every product, kept from round to round and packed into tasks by cost.
 
 Only changed topics are updated. A round takes as much as the cluster can process; topics that products put into the
-same files are neighbours, so that few tasks write files of one bucket.
+same files are neighbours, so that few tasks write files of one bucket. A task has about the same cost as the others, so
+that a job does not wait for one of them: the cost of a segment is that of reading it and of each product that needs it,
+by bytes and records. Memory limits the bytes of a task, whatever they cost.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
 
 from topics.log.catalog import CatalogSegment, CatalogTopic
-from topics.spark.pipeline.products import QuarantinedSubjects, SegmentRequest
+from topics.spark.pipeline.products import ARCHIVED, Cost, QuarantinedSubjects, SegmentRequest
 from topics.spark.pipeline.segment_scan import ChoreWork, Piece, SegmentWork
 from topics.spark.segment_reader import GROUP_BYTES, Backlog, bucket_of
 
@@ -19,10 +22,16 @@ T = TypeVar("T")
 
 ROUND_BYTES = 1024 * 1024 * 1024
 COMMIT_BYTES = 256 * 1024 * 1024
-TASK_BYTES_MIN = 1024 * 1024
+TASK_COST_MIN = 4 * 1024 * 1024
 """A task with less than this is not worth its overhead and its files."""
 OPEN_BYTES = 16 * 1024
-"""The cost of opening a segment or starting a chore, in bytes that could be read meanwhile."""
+"""The memory of an open segment or a chore beside its text."""
+OPEN_COST = 96 * 1024
+"""The cost of opening a segment or starting a chore. Costs are in bytes of text that are archived meanwhile."""
+
+
+NO_COSTS: Mapping[str, Cost] = MappingProxyType({})
+"""No product has costs of its own."""
 
 
 class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +120,7 @@ def first_of(works: Sequence[SegmentWork], round_bytes: int) -> list[SegmentWork
     chosen: list[SegmentWork] = []
     size = 0
     for work in works:
-        size += _cost(work.text_bytes)
+        size += work.text_bytes + OPEN_BYTES
         if chosen and size > round_bytes:
             break
         chosen.append(work)
@@ -119,41 +128,61 @@ def first_of(works: Sequence[SegmentWork], round_bytes: int) -> list[SegmentWork
 
 
 def packed(
-    works: Sequence[SegmentWork], chores: Sequence[ChoreWork], blank: Piece, group_bytes: int, tasks_min: int
+    works: Sequence[SegmentWork],
+    chores: Sequence[ChoreWork],
+    blank: Piece,
+    group_bytes: int,
+    tasks_min: int,
+    costs: Mapping[str, Cost] = NO_COSTS,
 ) -> list[Piece]:
-    """Packs tasks by bytes: enough for all cores where there is enough work, and of similar length."""
-    total = sum(_cost(work.text_bytes) for work in works) + sum(_cost(one.chore.bytes) for one in chores)
-    target = min(group_bytes, max(-(-total // max(tasks_min, 1)), TASK_BYTES_MIN))
-    pieces = [
-        msgspec.structs.replace(blank, segments=group) for group in _groups(works, lambda work: work.text_bytes, target)
-    ]
-    pieces += [
-        msgspec.structs.replace(blank, chores=group) for group in _groups(chores, lambda one: one.chore.bytes, target)
-    ]
+    """Packs tasks by cost: enough for all cores where there is enough work, and of similar length."""
+    read = [(work, work.text_bytes, segment_cost(work, costs)) for work in works]
+    other = [(work, work.chore.bytes, OPEN_COST + work.chore.cost) for work in chores]
+    total = sum([cost for _, _, cost in read]) + sum([cost for _, _, cost in other])
+    target = max(-(-total // max(tasks_min, 1)), TASK_COST_MIN)
+    pieces = [msgspec.structs.replace(blank, segments=group) for group in _groups(read, group_bytes, target)]
+    pieces += [msgspec.structs.replace(blank, chores=group) for group in _groups(other, group_bytes, target)]
     return [msgspec.structs.replace(piece, task_contexts=_task_contexts(piece)) for piece in pieces]
+
+
+def segment_cost(work: SegmentWork, costs: Mapping[str, Cost]) -> int:
+    """The cost of a segment for all products that need it."""
+    size, count, cost = work.text_bytes, work.requests[0][1].ref.count, float(OPEN_COST)
+    for name, _ in work.requests:
+        product = costs.get(name, ARCHIVED)
+        cost += product.a_byte * size + product.a_record * count
+    return int(cost)
 
 
 def longest_first(pieces: Sequence[Piece], cores: int) -> list[Piece]:
     """The order in which tasks start. A merge cannot be split: started last it would keep one core busy while the
-    others are idle. So the largest chores start first, on at most half of the cores, as new segments wait as well."""
+    others are idle. So the most expensive chores start first, on at most half of the cores, as new segments wait as
+    well."""
     reading = [piece for piece in pieces if piece.segments]
-    chores = sorted([piece for piece in pieces if not piece.segments], key=weight, reverse=True)
+    chores = sorted([piece for piece in pieces if not piece.segments], key=_chore_cost, reverse=True)
     return [*chores[: cores // 2], *reading, *chores[cores // 2 :]]
+
+
+def _chore_cost(piece: Piece) -> int:
+    return sum([one.chore.cost for one in piece.chores])
 
 
 def weight(piece: Piece) -> int:
     return sum([work.text_bytes for work in piece.segments]) + sum([one.chore.bytes for one in piece.chores])
 
 
-def _groups(things: Iterable[T], size_of: Callable[[T], int], target: int) -> list[list[T]]:
+def _groups(things: Iterable[tuple[T, int, int]], group_bytes: int, target: int) -> list[list[T]]:
+    """Consecutive things, with their bytes and costs, in groups of about the target cost."""
     groups: list[list[T]] = []
-    size = 0
-    for thing in things:
-        if not groups or size >= target:
+    size = cost = 0
+    for thing, its_size, its_cost in things:
+        # A group ends where that is nearer to the target than with one more.
+        if not groups or size >= group_bytes or cost + its_cost // 2 > target:
             groups.append([])
-            size = 0
+            size = cost = 0
         groups[-1].append(thing)
-        size += _cost(size_of(thing))
+        size += its_size + OPEN_BYTES
+        cost += its_cost
     return groups
 
 
@@ -161,10 +190,6 @@ def _task_contexts(piece: Piece) -> dict[str, bytes]:
     """The contexts of the products that a piece has work for."""
     names = {name for work in piece.segments for name, _ in work.requests} | {one.product for one in piece.chores}
     return {name: context for name, context in piece.task_contexts.items() if name in names}
-
-
-def _cost(size: int) -> int:
-    return size + OPEN_BYTES
 
 
 def _first_ts(topic: CatalogTopic, first_seq: int) -> int:

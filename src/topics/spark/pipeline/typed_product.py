@@ -29,6 +29,7 @@ from topics.spark.pipeline.products import (
     CatalogView,
     Chore,
     CommitResult,
+    Cost,
     OutputMissingError,
     QuarantinedSubjects,
     SegmentRequest,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from topics.spark.iceberg.typed_tables import TypedTable
 
 NAME = "typed"
+_ROW_COST = 700
+"""An entry is parsed and promoted one by one, which takes much longer than to copy it."""
 
 
 class TypedTasks:
@@ -67,6 +70,7 @@ class _Stream(NamedTuple):
 
 class TypedProduct:
     name = NAME
+    cost = Cost(0.0, 0.0)
 
     def __init__(
         self, fs: FileSystem, root: str, patterns: Sequence[str], archive: Callable[[], ArchiveState],
@@ -167,8 +171,9 @@ class TypedProduct:
             f"{self._root}/{file.path}", f"{self._root}/{folder}/{target}", tuple((row, run.rows) for row, run in runs),
             topic.contract, file.bytes, file.tail,
         )  # fmt: skip
-        share = file.bytes * sum(run.rows for _, run in runs) // file.rows
-        return Chore(topic.name, topic.topic_id, msgspec.msgpack.encode(_Work(folder, target, typed_file)), share)
+        rows = sum(run.rows for _, run in runs)
+        work = msgspec.msgpack.encode(_Work(folder, target, typed_file))
+        return Chore(topic.name, topic.topic_id, work, file.bytes * rows // file.rows, _ROW_COST * rows)
 
     def _opened(self) -> "dict[str, TypedTable]":
         """Every existing table, also of streams that are gone, which have to be emptied."""
