@@ -16,7 +16,7 @@ from topics.spark.index_builds.index_plan import IndexRules
 from topics.spark.pipeline.archive_product import ArchiveProduct
 from topics.spark.pipeline.executors import PRODUCT_TASKS, InlineExecutor
 from topics.spark.pipeline.index_product import IndexProduct
-from topics.spark.pipeline.products import ARCHIVED, Chore, Cost, SegmentRequest
+from topics.spark.pipeline.products import ARCHIVED, Chore, Cost, Product, SegmentRequest
 from topics.spark.pipeline.rounds import Pipeline
 from topics.spark.pipeline.segment_scan import ChoreWork, Piece, SegmentWork, run_piece
 from topics.spark.pipeline.task_packing import FrameRules, longest_first, packed, segment_cost
@@ -101,7 +101,7 @@ def test_task_that_runs_twice_counts_once_in_every_product(seed: int) -> None:
         return TypedTable(folder.disk, ROOT, name, table_of(folder.disk, 2, 0, f"{ROOT}/{name}"), 0)
 
     index = IndexProduct(folder.disk, folder.layout, IndexRules(), entropy)
-    products = [archive, TypedProduct(folder.disk, ROOT, ("*",), lambda: archive.state, table), index]
+    products: list[Product] = [archive, TypedProduct(folder.disk, ROOT, ("*",), lambda: archive.state, table), index]
     rules = FrameRules(group_bytes=200)
     made = Pipeline(folder.disk, folder.layout, products, Speculative(folder, seed), folder.clock, rules)
     while made.round():
