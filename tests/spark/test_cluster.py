@@ -89,6 +89,9 @@ def driven(code: str, tmp_path: Path, cluster: str, *arguments: str, **env: str)
     conf.write_text(
         "spark.driver.host 127.0.0.1\nspark.driver.memory 512m\nspark.executor.memory 512m\n"
         "spark.ui.enabled false\nspark.sql.shuffle.partitions=2\n"
+        # Tasks that are a little slower than the others run twice.
+        "spark.speculation true\nspark.speculation.quantile 0.1\nspark.speculation.multiplier 1.01\n"
+        "spark.speculation.minTaskRuntime 20ms\nspark.speculation.interval 20ms\n"
     )
     chosen = {"TOPICS_SPARK_MASTER": cluster, "TOPICS_SPARK_CONF": str(conf), "SPARK_LOCAL_IP": "127.0.0.1"}
     return subprocess.run(

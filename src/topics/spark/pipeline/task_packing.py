@@ -31,7 +31,7 @@ OPEN_COST = 96 * 1024
 
 
 NO_COSTS: Mapping[str, Cost] = MappingProxyType({})
-"""No product has costs of its own."""
+"""Every product costs as much as the archive."""
 
 
 class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
