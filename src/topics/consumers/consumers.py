@@ -279,10 +279,10 @@ class Consumers:
     # Helpers
 
     def _describe(self, topic: Topic, mark: ConsumerMark) -> ConsumerInfo:
-        lag = max(topic.head - mark.seq, 0)
+        lag = max(topic.visible_head - mark.seq, 0)
         lost = plan_read(topic, ReadRequest(from_seq=mark.seq, limit=1), self._core.reader).tombstone if lag else None
         return ConsumerInfo(
-            topic=topic.name, consumer=mark.name, epoch=topic.epoch, seq=mark.seq, head_seq=topic.head, lag=lag,
+            topic=topic.name, consumer=mark.name, epoch=topic.epoch, seq=mark.seq, head_seq=topic.visible_head, lag=lag,
             lag_ms=self._lag_ms(topic, mark.seq), created_ms=mark.created_ms, committed_ms=mark.committed_ms or None,
             committed_by=mark.committed_by or None if mark.committed_ms else None, lost=lost,
             losses=self._losses(topic, mark.seq, lost) if lag else [],
@@ -312,10 +312,10 @@ class Consumers:
         core.path.check(topic, patient=True, frees=True)
 
     def _check_seq(self, topic: Topic, seq: int) -> None:
-        if seq > topic.head:
+        if seq > topic.visible_head:
             raise InvalidRequestError(
-                f"seq: {seq} is above the head of topic {quoted(topic.name)}, which is {topic.head}",
-                field="seq", head_seq=topic.head,
+                f"seq: {seq} is above the head of topic {quoted(topic.name)}, which is {topic.visible_head}",
+                field="seq", head_seq=topic.visible_head,
             )  # fmt: skip
 
     def _check_quota(self, topic: Topic, there: int) -> None:

@@ -105,7 +105,7 @@ class Append(LogOperation):
         if self._extension is not None:
             self._extension.applied(topic)
         result = AppendResult(topic.name, first, last, topic.head, self._created, False, *timing)
-        if topic.rules.remote:
+        if topic.rules.remote or self.path.remote.leaving:
             self.acknowledge(self._done, result)
         else:
             self._done(result)

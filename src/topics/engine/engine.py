@@ -98,7 +98,7 @@ class TopicInfo(msgspec.Struct, frozen=True):
 
 def describe(core: EngineCore, queues: Queues, topic: Topic) -> TopicInfo:
     return TopicInfo(
-        topic.name, topic.epoch, topic.head, first_readable(topic), topic.live_count, topic.live_bytes, topic.config,
+        topic.name, topic.epoch, topic.visible_head, first_readable(topic), topic.live_count, topic.live_bytes, topic.config,
         core.scheduler.priority(topic), topic.last_write_ts or None, topic.last_read_ts or None,
         queues.counters_of(topic) if topic.config.type is TopicType.QUEUE else None,
         None if topic.guard is None else topic.guard.content_type(topic),
@@ -619,7 +619,7 @@ class Engine(EngineView):
         A class that is never written has nothing to wait for. Where the disk fails, `done` is never called: nothing
         becomes durable any more.
         """
-        head, path = topic.head, self.core.path
+        head, path = topic.visible_head, self.core.path
         durability = topic.config.durability
         nothing_to_wait_for = durability.acks_after_sync or not durability.logged
         if nothing_to_wait_for or path.is_synced(topic.shard):

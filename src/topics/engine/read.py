@@ -120,7 +120,7 @@ class ReadPlan(NamedTuple):
 
 def plan_read(topic: Topic, request: ReadRequest, reader: RunReader | None = None) -> ReadPlan:
     """Plans a read. Without `reader`, a tombstone counts records whose delete flags are in a file as live."""
-    if request.from_seq > topic.head or request.epoch not in (None, topic.epoch):
+    if request.from_seq > topic.visible_head or request.epoch not in (None, topic.epoch):
         return _plan_anew(topic, request, reader)
     if topic.origin is not None and request.from_seq < topic.origin.upto:
         return _plan_inherited(topic, topic.origin, request, reader)
@@ -131,7 +131,7 @@ def _plan_own(topic: Topic, request: ReadRequest, reader: RunReader | None) -> R
     """Plans a read of the topic's own records, without inherited ones."""
     tombstone = find_tombstone(topic, request.from_seq, reader)
     cursor = request.from_seq if tombstone is None else tombstone.gap_to
-    start, end = max(cursor + 1, topic.earliest), topic.head
+    start, end = max(cursor + 1, topic.earliest), topic.visible_head
     if request.up_to is not None and request.up_to < end:
         # If the first live record is beyond it, the reader still stops here.
         end = max(request.up_to, cursor)
@@ -156,7 +156,7 @@ def _plan_own(topic: Topic, request: ReadRequest, reader: RunReader | None) -> R
     suffixes = tuple(map(node_suffix, request.nodes)) if topic.config.dedupe_node else ()
     earliest = topic.earliest if topic.origin is None else first_readable(topic)
     return ReadPlan(
-        topic.name, topic.id, request, start, end, runs, topic.head, earliest, tombstone, suffixes, topic.epoch
+        topic.name, topic.id, request, start, end, runs, topic.visible_head, earliest, tombstone, suffixes, topic.epoch
     )
 
 
@@ -168,6 +168,7 @@ def last_block(topic: Topic, cursor: int, up_to: int) -> Block | None:
         block is None
         or block.first_seq != cursor + 1
         or cursor + block.count != topic.head
+        or topic.hidden_from
         or up_to != topic.head
         or block.live != block.count
         or block.flags is not None
@@ -180,7 +181,7 @@ def last_block(topic: Topic, cursor: int, up_to: int) -> Block | None:
 
 def _plan_anew(topic: Topic, request: ReadRequest, reader: RunReader | None) -> ReadPlan:
     """Plans a read with a cursor of another topic: it begins with a "recreated" tombstone."""
-    head, earliest = topic.head, first_readable(topic)
+    head, earliest = topic.visible_head, first_readable(topic)
     anew = msgspec.structs.replace(request, from_seq=min(earliest - 1, head), epoch=None)
     return plan_read(topic, anew, reader)._replace(
         tombstone=Tombstone(SEQ_BASE, head, LossReason.RECREATED, head, earliest, head)
@@ -199,10 +200,10 @@ def _plan_inherited(topic: Topic, origin: Inheritance, request: ReadRequest, rea
     if tombstone is not None:
         gap_to = min(tombstone.gap_to, upto)
         missed = min(tombstone.missed_estimate, gap_to - tombstone.gap_from + 1)
-        tombstone = Tombstone(tombstone.gap_from, gap_to, tombstone.reason, missed, gap_to + 1, topic.head)
+        tombstone = Tombstone(tombstone.gap_from, gap_to, tombstone.reason, missed, gap_to + 1, topic.visible_head)
     return plan._replace(
         topic_name=topic.name, end=min(plan.end, upto), start=min(plan.start, upto + 1),
-        runs=[run for run in plan.runs if run.first_seq <= upto], head=topic.head,
+        runs=[run for run in plan.runs if run.first_seq <= upto], head=topic.visible_head,
         earliest=first_readable(topic), tombstone=tombstone, epoch=topic.epoch,
     )  # fmt: skip
 
@@ -219,7 +220,7 @@ def find_tombstone(topic: Topic, from_seq: int, reader: RunReader | None = None)
     The gap ends before the next live record, which is the tombstone's `earliest_seq`: a reader that continues there
     never gets the same gap again, even if live records precede it.
     """
-    head, earliest = topic.head, topic.earliest
+    head, earliest = topic.visible_head, topic.earliest
     gap_from = from_seq + 1
     if gap_from < topic.evict_floor:
         return Tombstone(gap_from, earliest - 1, _reason(topic, gap_from), earliest - gap_from, earliest, head)

@@ -5,7 +5,8 @@ log shipping begins an object (`ops.backup.log_shipping`), all waiting operation
 their frames. They are answered after that object and all earlier ones are stored.
 
 Operations are published before they are stored remotely, because checkpoints and backups need the state of the log even
-if the storage is unreachable.
+if the storage is unreachable. On a server with a lease, readers do not see a published block before the object that
+covers it is stored (`Topic.visible_head`): a takeover could lose the record and give its seq to another one.
 
 A caller that waits longer than `remote_timeout_ms` gets an error with an open outcome: the operation is on the local
 disk and readable, but may not survive a loss of the machine. While the storage fails, new operations are refused.
@@ -13,12 +14,16 @@ disk and readable, but may not survive a loss of the machine. While the storage 
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from topics.engine.topic import Topic
 from topics.model.errors import NoBackupPlaceError, RemoteUnavailableError, ShuttingDownError, TopicsError
 
 Done = Callable[[Any], None]
 
+_NEVER = 1 << 62
+"""The deadline of entries that are not acknowledgements."""
 WAITING_MAX = 100_000
 """The maximum number of delayed acknowledgements; each is an open request. Further operations are refused."""
 
@@ -64,6 +69,12 @@ class RemoteAcks:
         """Waiting answers that the next object covers."""
         self._order: deque[HeldAck] = deque()
         """All waiting answers, oldest first."""
+        self._hidden: dict[Topic, None] = {}
+        """Topics with hidden blocks that the next object covers."""
+        self.leaving: set[Topic] = set()
+        """Topics whose change to a lower class is not stored yet. They keep the rules of class `remote`."""
+        self.shown: Callable[[Topic], None] = lambda topic: None
+        """Wakes the readers of a topic."""
 
     def check(self) -> None:
         """Raises if a new operation cannot be acknowledged currently."""
@@ -90,13 +101,29 @@ class RemoteAcks:
 
     @property
     def wants_object(self) -> bool:
-        """Returns whether an answer waits that no upload in flight covers."""
-        return bool(self._next)
+        """Returns whether an answer or a hidden block waits that no upload in flight covers."""
+        return bool(self._next or self._hidden)
 
     def take(self) -> list[HeldAck]:
         """Returns the answers that an object started now covers."""
         taken, self._next = self._next, []
-        return taken
+        hidden, self._hidden = self._hidden, {}
+        return taken + [HeldAck(partial(self._show, topic), topic.head, _NEVER) for topic in hidden]
+
+    def hide(self, topic: Topic) -> None:
+        """A block is published that readers must not see yet (`Topic.hidden_from`)."""
+        self._hidden[topic] = None
+        self.upload_needed()
+
+    def leave(self, topic: Topic) -> None:
+        """A topic gets a lower class; a takeover would not know yet."""
+        self.leaving.add(topic)
+        self._next.append(HeldAck(self.leaving.discard, topic, _NEVER))
+        self.upload_needed()
+
+    def _show(self, topic: Topic, upto: int) -> None:
+        topic.hidden_from = upto + 1 if upto < topic.head else 0
+        self.shown(topic)
 
     def retake(self, covered: list[HeldAck]) -> None:
         """Requeues the answers of an object that was not written."""
@@ -105,7 +132,7 @@ class RemoteAcks:
     def stored(self, covered: list[HeldAck]) -> None:
         """Answers the operations of an object that is stored with all earlier ones."""
         for held in covered:
-            if held.answer():
+            if held.answer() and held.deadline != _NEVER:
                 self.waiting -= 1
         self._trim()
 

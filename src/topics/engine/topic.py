@@ -603,7 +603,7 @@ class Topic:
     __slots__ = (
         "__weakref__", "_closing", "_created", "_guard", "_staged_config", "cap_floor", "capture_due", "ceiling",
         "ceiling_staged", "coalesced", "config", "created_ts", "deletion_waiters", "earliest", "epoch", "evict_floor",
-        "evicting", "head", "id", "kept_bytes", "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts",
+        "evicting", "head", "hidden_from", "id", "kept_bytes", "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts",
         "live_bytes", "live_count", "lost", "name", "next_base", "origin", "paged_out_by", "parts", "reserve",
         "reserved_at", "rules", "segments", "shard", "staged_bytes", "staged_count", "staged_head", "staged_ts",
         "sync_inflight", "tags", "tail", "tail_bytes", "tail_count", "ttl_floor", "unlogged", "waiters",
@@ -622,6 +622,8 @@ class Topic:
         """Set while the topic is paged out and this object is still referenced (`engine.topic_paging`)."""
 
         self.head = 0
+        self.hidden_from = 0
+        """The first seq that readers do not see yet (`engine.remote_acks`); 0 if they see all."""
         """The highest published seq."""
         self.earliest = SEQ_BASE
         """The first live seq; head + 1 if there is none. All lower seqs are removed."""
@@ -719,6 +721,11 @@ class Topic:
     @property
     def next_seq(self) -> int:
         return self.head + 1
+
+    @property
+    def visible_head(self) -> int:
+        """The last seq that readers see."""
+        return self.hidden_from - 1 if self.hidden_from else self.head
 
     def notify_on_change(self, woken: Callable[[], None]) -> None:
         """Calls back once after the next change."""

@@ -48,6 +48,8 @@ class Put(LogOperation):
             topic.staged_config = latest
         result = PutResult(topic.name, created, self._config)
         if waits:
+            if self.path.lease is not None and self._config.durability is not Durability.REMOTE:
+                self.path.remote.leave(topic)
             self.path.remote.hold(self._done, result)
         else:
             self.acknowledge(self._done, result)

@@ -385,6 +385,7 @@ class TopicPager:
             or topic.origin is not None
             or topic.unlogged
             or topic.staged_head != topic.head
+            or topic.hidden_from
             or topic.tail_bytes > _ENTRY_BYTES_MAX
             or (topic.parts and not self._view.features.may_page_out(topic))
             or is_server_name(topic.name)

@@ -265,7 +265,13 @@ class LogOperation(Submission):
         block, path = self.block, self.path
         assert block is not None
         path.unstage(self.topic, block)
-        path.engine.applier.append(self.topic, block)
+        if path.lease is not None and path.is_remote(self.topic):
+            # Before anybody is told of the block.
+            self.topic.hidden_from = self.topic.hidden_from or block.first_seq
+            path.engine.applier.append(self.topic, block)
+            path.remote.hide(self.topic)
+        else:
+            path.engine.applier.append(self.topic, block)
 
     def apply(self, timing: CommitTiming) -> None:
         raise NotImplementedError
@@ -387,6 +393,7 @@ class WritePath:
             engine.steady, options.remote_timeout_ms, options.backup_dir is not None, options.restoring
         )
         """Acknowledgements of class `remote`."""
+        self.remote.shown = engine.wake
         self.lease: PrimaryLease | None = None
         """None unless another server may take over."""
 
@@ -466,10 +473,14 @@ class WritePath:
     def acknowledge(self, topic: Topic, done: Callable[[T], None], outcome: T) -> None:
         """Answers with the outcome of a published operation: now, or for class `remote` once the backup storage has
         it."""
-        if topic.rules.remote:
+        if self.is_remote(topic):
             self.remote.hold(done, outcome)
         else:
             done(outcome)
+
+    def is_remote(self, topic: Topic) -> bool:
+        """Whether acknowledgements of the topic wait for the backup storage."""
+        return topic.rules.remote or topic in self.remote.leaving
 
     # Logging
 

@@ -81,7 +81,7 @@ class ForkPoint(NamedTuple):
 
 
 def find_fork_point(engine: Engine, source: Topic, fork: ForkFrom) -> ForkPoint:
-    asked = fork.place(source) or Position(source.head)
+    asked = fork.place(source) or Position(source.visible_head)
     if fork.offset is None and fork.sub_offset:
         raise _refusal("a sub-offset needs a Stream-Fork-Offset that it counts from")
     counter, cut, key = asked.counter, None, None
@@ -97,7 +97,7 @@ def _values(source: Topic, counter: int, sub_offset: int) -> int:
     """The position after some values of an append. Where the append's end is unknown, up to the stream's end."""
     if not sub_offset:
         return 0
-    room = source.head - counter
+    room = source.visible_head - counter
     for run in plan_read(source, ReadRequest(from_seq=counter, limit=1)).runs:
         if isinstance(run, Block):
             room = min(room, run.last_seq - counter)

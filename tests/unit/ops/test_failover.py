@@ -21,7 +21,7 @@ from topics.model.errors import LeaseEndedError, NotPrimaryError, RemoteUnavaila
 from topics.model.router_rules import RouterWish
 from topics.model.seq_ranges import LossReason
 from topics.model.settings import SettingsError
-from topics.model.topic_config import Durability
+from topics.model.topic_config import Durability, TopicConfigPatch
 from topics.ops.failover.lease import (
     OPERATION_MAX,
     RESERVE_MIN,
@@ -493,7 +493,9 @@ def test_more_seqs_than_are_reserved_are_refused_until_the_reserve_has_grown() -
     put(engine, "local", durability=FSYNC)
     assert machine.lease is not None
     faulty = FaultyFileSystem(disk, NO_FAULTS)
-    engine.backups.shipping._reader._fs = faulty
+    stream = engine.backups.shipping._stream
+    assert stream is not None
+    stream.place._fs = faulty
     faulty.plan = FaultPlan(call=1, lasting=True)
     machine.lease.give(RESERVE_MIN - OPERATION_MAX - machine.lease.seqs.used)
     append(engine, "local", 1)
@@ -533,3 +535,49 @@ def test_seqs_of_every_kind_of_write_are_counted() -> None:
         engine.info("copies")
         expected += seqs
         assert lease.given - before == expected, name
+
+
+def test_readers_see_a_record_of_class_remote_once_a_takeover_would_have_it() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    machine, engine = primary(disk, clock)
+    append(engine, "orders", 1)
+    assert engine.info("orders").head_seq == 1
+    faulty = FaultyFileSystem(disk, NO_FAULTS)
+    stream = engine.backups.shipping._stream
+    assert stream is not None
+    stream.place._fs = faulty
+    faulty.plan = FaultPlan(call=1, lasting=True)
+    answers = ask_append(engine, "orders", 2)
+    assert (values(engine, "orders"), engine.info("orders").head_seq) == ([1], 1)
+    assert read(engine, "orders", 1).caught_up
+    woken: list[int] = []
+    engine.watch("orders", lambda: woken.append(1))
+    faulty.plan = NO_FAULTS
+    clock.advance(2000)
+    engine.core.second_passed.emit()
+    assert answers
+    assert values(engine, "orders") == [1, 2]
+    engine.core.scheduler.run()
+    assert woken == [1]
+
+
+def test_a_topic_that_leaves_class_remote_keeps_its_rules_until_that_is_shipped() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    machine, engine = primary(disk, clock)
+    faulty = FaultyFileSystem(disk, NO_FAULTS)
+    stream = engine.backups.shipping._stream
+    assert stream is not None
+    stream.place._fs = faulty
+    faulty.plan = FaultPlan(call=1, lasting=True)
+    configured: list[object] = []
+    engine.put_topic("orders", TopicConfigPatch(durability=FSYNC), configured.append)
+    assert not ask_append(engine, "orders", 1)
+    assert values(engine, "orders") == []
+    faulty.plan = NO_FAULTS
+    clock.advance(2000)
+    engine.core.second_passed.emit()
+    assert len(configured) == 1
+    assert values(engine, "orders") == [1]
+    faulty.plan = FaultPlan(call=faulty.calls + 1, lasting=True)
+    assert append(engine, "orders", 2).first_seq == 2, "no longer remote"
+    assert machine.lease is not None

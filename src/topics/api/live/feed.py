@@ -94,7 +94,7 @@ class Subscription:
 
     def _is_beyond_end(self) -> bool:
         feed = self.feed
-        return bool(self.cursor > feed.source.place(feed.topic.head))
+        return bool(self.cursor > feed.source.place(feed.topic.visible_head))
 
     def deliver(self, frame: Frame) -> bool:
         """Hand a frame to the connection. Returns False when it is full; the frame is then read again later."""
@@ -157,7 +157,7 @@ class Feed:
         self.kin = kin
         self.queued = False
         self.deleted = False
-        self.position: Cursor = _UNKNOWN if source.strong else source.place(self.topic.head)
+        self.position: Cursor = _UNKNOWN if source.strong else source.place(self.topic.visible_head)
         """The cursor up to which live subscriptions have everything."""
         self._target = self.position
         self._live: dict[Subscription, None] = {}
@@ -220,7 +220,7 @@ class Feed:
         elif source.strong:
             self._ask_for_durable()
         else:
-            self._target = source.place(topic.head)
+            self._target = source.place(topic.visible_head)
             self.topics.run_queue.add(self)
 
     def end(self) -> None:
@@ -412,7 +412,7 @@ class Feed:
             return
         self._target = max(self._target, head)
         self.topics.run_queue.add(self)
-        if self.topic.head > head:
+        if self.topic.visible_head > head:
             self._ask_for_durable()
 
     # Reading and encoding.
@@ -449,7 +449,7 @@ class Feed:
         return Frame(FrameKind.CAUGHT_UP, self.source.framing.caught_up(self.topic.name, at), at, at)
 
     def deleted_frame(self, cursor: Cursor) -> Frame:
-        data = self.source.framing.deleted(self.topic.name, self.topic.head, cursor)
+        data = self.source.framing.deleted(self.topic.name, self.topic.visible_head, cursor)
         return Frame(FrameKind.DELETED, data, cursor, cursor)
 
     def error_frame(self, cursor: Cursor, error: TopicsError) -> Frame:

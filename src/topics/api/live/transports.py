@@ -154,7 +154,7 @@ class LongPoll(Sink):
     def _read(self, cursor: Cursor, done: Done) -> None:
         source, topic = self._source, self._topic
         try:
-            source.read(self._call.engine, topic, cursor, source.place(topic.head), done)
+            source.read(self._call.engine, topic, cursor, source.place(topic.visible_head), done)
         except TopicsError as error:
             done(error)
 
@@ -170,7 +170,7 @@ class LongPoll(Sink):
 
     def _is_last(self, cursor: Cursor) -> bool:
         """Whether a reader at the cursor has everything that will ever come."""
-        return bool(cursor >= self._source.place(self._topic.head)) and self._source.has_ended(self._topic)
+        return bool(cursor >= self._source.place(self._topic.visible_head)) and self._source.has_ended(self._topic)
 
     # Called by delivery, the timer and a stopping server.
 

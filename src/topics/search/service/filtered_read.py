@@ -163,7 +163,7 @@ class _FilteredRead(Generic[T]):
             self._tombstone = packed.tombstone
             if packed.tombstone.reason is LossReason.RECREATED:
                 # The cursor was not one of this topic.
-                self._cursor = min(packed.tombstone.earliest_seq - 1, self._topic.head)
+                self._cursor = min(packed.tombstone.earliest_seq - 1, self._topic.visible_head)
         self._begun = True
 
     def _take(self, sent: Pack, result: Result) -> bool:
@@ -191,7 +191,7 @@ class _FilteredRead(Generic[T]):
 
     def _end(self) -> int:
         up_to = self._request.up_to
-        return self._topic.head if up_to is None else min(up_to, self._topic.head)
+        return self._topic.visible_head if up_to is None else min(up_to, self._topic.visible_head)
 
 
 class FilteredRead(_FilteredRead[StreamSlice]):
@@ -237,7 +237,7 @@ class FilteredRead(_FilteredRead[StreamSlice]):
             b"[%b]" % b",".join(self._pieces) if self._spec.as_json else b"".join(self._pieces),
             len(self._pieces),
             Position(self._cursor),
-            self._topic.head,
+            self._topic.visible_head,
             self._tombstone,
             version,
             self._scanned if self._limited else None,
@@ -277,7 +277,7 @@ class FilteredDiff(_FilteredRead[ReadResult]):
             body=b",".join(self._pieces),
             count=len(self._pieces),
             next_from_seq=self._cursor,
-            head_seq=topic.head,
+            head_seq=topic.visible_head,
             earliest_seq=first_readable(topic),
             tombstone=self._tombstone,
             scanned=self._records,

@@ -190,7 +190,7 @@ class _Progress:
         self.topic = topic
         self.query = query
         self.deadline = deadline
-        self.head = topic.head if head is None else head
+        self.head = topic.visible_head if head is None else head
         self.requested, self.ascending = _requested_span(query, SeqSpan(first_readable(topic), self.head))
         self.index: FedIndex
         self.memory_range: SeqSpan | None = None
@@ -563,7 +563,7 @@ def execute_ranked_query(
 ) -> Steps[Outcome]:
     """Answers a ranked search; like `execute_query`."""
     context = context._replace(scan_bytes=context.scan_bytes // 2)
-    description, head = index.description, topic.head
+    description, head = index.description, topic.visible_head
     counted: Outcome | None = None
     if terms_of(known_search(query.q, description.contract.registry).predicate):
         half_s = timeout_s / 2
