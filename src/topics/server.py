@@ -86,6 +86,7 @@ LEASE_MS_MIN = 1000
 DEFAULT_WAL_SHARDS_MAX = 8
 _DROPPED = "(dropped)"
 """The placeholder in the settings for keys that were parsed."""
+_FIRST_BACKUP_POLL_S = 0.05
 _KEY_FILE_POLL_S = 0.25
 _LAST_ANSWERS_S = 1.0
 """The least time that a stop waits for answers, also where uploads took the time it had."""
@@ -548,6 +549,11 @@ async def _run_engine(
         lease.on_lost = lambda: _signal(loop, lost)
     engine.start(loop, ThreadWorkers(loop, lambda: counters.heard))
     tune_collector()
+    if lease is not None and not lease.shows_all:
+        # Readers must not see what a takeover would not have.
+        _logger.info("waiting for the first backup")
+        while engine.backups.last is None and not (stop.is_set() or lost.is_set()):
+            await asyncio.sleep(_FIRST_BACKUP_POLL_S)
     record_first_use(settings)
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: _work_number(engine, settings))
     front.open(engine, lambda topic: held_up(supervisor, topic.name))

@@ -98,8 +98,8 @@ class TopicInfo(msgspec.Struct, frozen=True):
 
 def describe(core: EngineCore, queues: Queues, topic: Topic) -> TopicInfo:
     return TopicInfo(
-        topic.name, topic.epoch, topic.visible_head, first_readable(topic), topic.live_count, topic.live_bytes, topic.config,
-        core.scheduler.priority(topic), topic.last_write_ts or None, topic.last_read_ts or None,
+        topic.name, topic.epoch, topic.visible_head, first_readable(topic), topic.live_count, topic.live_bytes,
+        topic.config, core.scheduler.priority(topic), topic.last_write_ts or None, topic.last_read_ts or None,
         queues.counters_of(topic) if topic.config.type is TopicType.QUEUE else None,
         None if topic.guard is None else topic.guard.content_type(topic),
     )  # fmt: skip

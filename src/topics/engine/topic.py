@@ -603,10 +603,10 @@ class Topic:
     __slots__ = (
         "__weakref__", "_closing", "_created", "_guard", "_staged_config", "cap_floor", "capture_due", "ceiling",
         "ceiling_staged", "coalesced", "config", "created_ts", "deletion_waiters", "earliest", "epoch", "evict_floor",
-        "evicting", "head", "hidden_from", "id", "kept_bytes", "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts",
-        "live_bytes", "live_count", "lost", "name", "next_base", "origin", "paged_out_by", "parts", "reserve",
-        "reserved_at", "rules", "segments", "shard", "staged_bytes", "staged_count", "staged_head", "staged_ts",
-        "sync_inflight", "tags", "tail", "tail_bytes", "tail_count", "ttl_floor", "unlogged", "waiters",
+        "evicting", "head", "hidden_from", "id", "kept_bytes", "keys", "last_consumed_ts", "last_read_ts", "last_ts",
+        "last_write_ts", "live_bytes", "live_count", "lost", "name", "next_base", "origin", "paged_out_by", "parts",
+        "reserve", "reserved_at", "rules", "segments", "shard", "staged_bytes", "staged_count", "staged_head",
+        "staged_ts", "sync_inflight", "tags", "tail", "tail_bytes", "tail_count", "ttl_floor", "unlogged", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -621,9 +621,9 @@ class Topic:
         self.paged_out_by: Pager | None = None
         """Set while the topic is paged out and this object is still referenced (`engine.topic_paging`)."""
 
-        self.head = 0
-        self.hidden_from = 0
-        """The first seq that readers do not see yet (`engine.remote_acks`); 0 if they see all."""
+        self.head = self.hidden_from = 0
+        """The last seq that is published, and the first one that readers do not see yet (`engine.remote_acks`); 0 if
+        they see all."""
         """The highest published seq."""
         self.earliest = SEQ_BASE
         """The first live seq; head + 1 if there is none. All lower seqs are removed."""

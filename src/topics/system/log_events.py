@@ -203,7 +203,7 @@ SERVER_EVENTS = (
     ),
     LogEvent(
         "warning",
-        ("took over", "old data folder set aside"),
+        ("took over", "old data folder set aside", "unshipped log set aside", "unshipped log unknown"),
         "find out why the last primary failed",
     ),
     LogEvent(

@@ -15,13 +15,17 @@ from tests.unit.queues.conftest import claim, make_queue, produce
 from tests.unit.streams.conftest import append as append_to
 from tests.unit.transactions.conftest import begin
 from topics.engine.engine import Engine
-from topics.log.fs import FileSystem
+from topics.log.frame import FrameKind
+from topics.log.fs import FileSystem, read_whole
 from topics.log.layout import Layout
 from topics.model.errors import LeaseEndedError, NotPrimaryError, RemoteUnavailableError, TopicsError
 from topics.model.router_rules import RouterWish
 from topics.model.seq_ranges import LossReason
 from topics.model.settings import SettingsError
 from topics.model.topic_config import Durability, TopicConfigPatch
+from topics.ops.backup.backup_store import FencedError
+from topics.ops.backup.restore import frames_of
+from topics.ops.backup.shipped_log import ShippedHead, ShippedObject, decode_shipped
 from topics.ops.failover.lease import (
     OPERATION_MAX,
     RESERVE_MIN,
@@ -321,7 +325,98 @@ def test_the_last_primary_acknowledges_nothing_behind_a_takeover_however_wrong_i
         append(engine, "orders", 2)
 
 
-def test_an_old_folder_is_set_aside_as_it_was() -> None:
+def shipped_in(disk: FakeDisk, path: str) -> ShippedObject:
+    return decode_shipped(memoryview(read_whole(disk, path) or b""))
+
+
+@pytest.mark.parametrize("appends", [0, 3])
+def test_the_unshipped_log_of_an_old_folder_is_kept_in_a_file_and_the_folder_goes(appends: int) -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    _, engine = primary(disk, clock)
+    put(engine, "local", durability=FSYNC)
+    append(engine, "local", "shipped")
+    engine.ship_rest(lambda outcome: None)
+    topic = engine.core.directory.find("local")
+    assert topic is not None
+    for number in range(appends):
+        append(engine, "local", number)
+    other = Machine(disk, clock, SECOND, 2)
+    wait_out(clock, other)
+    back_up(other.start())
+    left = disk.crash(Survival.EVERYTHING)
+    back = Machine(left, clock, FIRST, 3)
+    wait_out(clock, back)
+    engine = back.start()
+    assert engine.info("local").count == 1
+    assert not left.exists(f"{FIRST}.before-term-3")
+    kept = f"{FIRST}.unshipped-term-3.log"
+    assert left.exists(kept) == bool(appends)
+    if appends:
+        found = shipped_in(left, kept)
+        frames = [frame for span in found.spans for frame in frames_of(span)]
+        assert [frame.topic_id for frame in frames if frame.kind is FrameKind.APPEND] == [topic.id] * appends
+        assert found.head.fence == 3
+
+
+def test_a_server_that_starts_again_ships_the_rest_of_its_log_first() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    _, engine = primary(disk, clock)
+    put(engine, "local", durability=FSYNC)
+    engine.ship_rest(lambda outcome: None)
+    append(engine, "local", 1, 2)
+    again = Machine(disk.crash(Survival.EVERYTHING), clock, FIRST, 2)
+    left = again._disk
+    assert isinstance(left, FakeDisk)
+    wait_out(clock, again)
+    engine = again.start()
+    assert again.lease is not None
+    assert again.lease.shows_all
+    ask_append(engine, "orders", "never shipped")
+    other = Machine(left, clock, SECOND, 3)
+    wait_out(clock, other)
+    assert values(other.start(), "local") == [1, 2]
+
+
+def test_log_of_a_run_without_a_backup_is_not_shipped_by_the_next_run() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    _, engine = primary(disk, clock)
+    put(engine, "local", durability=FSYNC)
+    for number in (2, 3):
+        disk = disk.crash(Survival.EVERYTHING)
+        again = Machine(disk, clock, FIRST, number)
+        wait_out(clock, again)
+        engine = again.start()
+        assert again.lease is not None
+        assert again.lease.shows_all == (number == 2)
+        append(engine, "local", number)
+    other = Machine(disk, clock, SECOND, 4)
+    wait_out(clock, other)
+    assert values(other.start(), "local") == [], "recovery of the second run is in no frame"
+
+
+def test_an_object_that_arrives_behind_a_fence_does_not_count() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    _, engine = primary(disk, clock)
+    append(engine, "orders", 1)
+    stream = engine.backups.shipping._stream
+    assert stream is not None
+    place, manifest = stream.place, engine.backups.last
+    assert manifest is not None
+    at = place.next_shipped(manifest)
+    place.fence(manifest, 2, "fence-2")
+    late = ShippedHead(lineage=place.lineage, run=manifest.run, number=at + 1, confirmed=0, moment=1, spans=[])
+    place.ship(late, [], "ship")
+    place.fence(manifest, 2, "fence-2")
+    assert place.next_shipped(manifest) == at + 2
+    place.fence(manifest, 4, "fence-4")
+    with pytest.raises(FencedError):
+        place.fence(manifest, 3, "fence-3")
+    found = place.shipped(manifest)
+    assert found is not None
+    assert found.damaged == []
+
+
+def test_an_old_folder_of_unknown_history_is_set_aside_as_it_was() -> None:
     disk, clock = FakeDisk(), ManualClock()
     _, engine = primary(disk, clock)
     put(engine, "local", durability=FSYNC)
@@ -331,6 +426,7 @@ def test_an_old_folder_is_set_aside_as_it_was() -> None:
     wait_out(clock, other)
     back_up(other.start())
     left = disk.crash(Survival.EVERYTHING)
+    left.remove(Layout(FIRST).backup_lineage)
     back = Machine(left, clock, FIRST, 3)
     wait_out(clock, back)
     engine = back.start()
@@ -539,7 +635,7 @@ def test_seqs_of_every_kind_of_write_are_counted() -> None:
 
 def test_readers_see_a_record_of_class_remote_once_a_takeover_would_have_it() -> None:
     disk, clock = FakeDisk(), ManualClock()
-    machine, engine = primary(disk, clock)
+    _, engine = primary(disk, clock)
     append(engine, "orders", 1)
     assert engine.info("orders").head_seq == 1
     faulty = FaultyFileSystem(disk, NO_FAULTS)

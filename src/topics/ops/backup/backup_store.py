@@ -41,6 +41,7 @@ from topics.log.object_store.tiered_fs import open_ranged, put_new
 from topics.log.snapshot_files import SnapshotHead, TopicState, WalPosition, decode_topic, read_snapshot
 from topics.ops.backup.shipped_log import (
     Continuity,
+    LogSpan,
     ShippedHead,
     ShippedObject,
     decode_shipped,
@@ -366,10 +367,17 @@ class BackupPlace:
             replace_file(self._fs, self.path(name), b"".join(pieces))
         return sum(map(len, pieces))
 
-    def fence(self, manifest: Manifest, term: int, attempt: str) -> None:
-        """Ends the log behind a backup for good: of what is shipped later nothing counts. Its writer finds out before
-        it acknowledges anything more."""
-        number, moment = manifest.first_shipped, manifest.moment
+    def fence(
+        self, manifest: Manifest, term: int, attempt: str, spans: Sequence[LogSpan] = (),
+        pieces: Sequence[BytesLike] = (), moment: int = 0, at: int = 0,
+    ) -> None:  # fmt: skip
+        """Ends the log behind a backup for good: of what is shipped later, only fences of later terms count. Its writer
+        finds out before it acknowledges anything more.
+
+        The owner of the log ends it with the spans that were not shipped, in the object of number `at`. Raises
+        FileExistsError where that is taken, and FencedError where a later term has ended the log.
+        """
+        number, before = manifest.first_shipped, manifest.moment
         while True:
             name = ship_name(manifest.run, number)
             try:
@@ -377,16 +385,29 @@ class BackupPlace:
             except BackupDamaged:
                 if self._fs.exists(self.path(name)):
                     raise
+                if at and number != at:
+                    raise FileExistsError(name) from None
                 end = ShippedHead(
-                    lineage=self.lineage, run=manifest.run, number=number, confirmed=number - 1, moment=moment,
-                    spans=[], fence=term,
+                    lineage=self.lineage, run=manifest.run, number=number, confirmed=number - 1,
+                    moment=max(before, moment), spans=list(spans), fence=term,
                 )  # fmt: skip
                 with contextlib.suppress(FileExistsError):
-                    put_new(self._fs, self.path(name), b"".join(encode_shipped(end, [])), attempt)
+                    put_new(self._fs, self.path(name), b"".join(encode_shipped(end, pieces)), attempt)
                 continue
-            if head.fence:
+            if head.fence > term:
+                raise FencedError(name)
+            if head.fence == term:
                 return
-            number, moment = number + 1, head.moment
+            number, before = number + 1, max(before, head.moment)
+
+    def next_shipped(self, manifest: Manifest) -> int:
+        """The number of the first object behind a backup that there is not."""
+        number = manifest.first_shipped
+        for known in self._shipped_numbers(manifest):
+            if known != number:
+                break
+            number += 1
+        return number
 
     def withdraw(self, numbers: Iterable[int]) -> None:
         """Backups that do not count any more; their files are still there."""
@@ -441,16 +462,19 @@ class BackupPlace:
         parts: list[LogPart] = []
         damaged: list[BackupDamaged] = []
         moment, confirmed, expected = 0, 0, manifest.first_shipped
-        continuity, whole = Continuity(manifest.positions), True
+        continuity, whole, fence = Continuity(manifest.positions), True, 0
         for number in self._shipped_numbers(manifest):
             name = ship_name(manifest.run, number)
             try:
                 head = self._shipped_object(name).head
-                if head.fence and whole and number == expected:
-                    break
-                confirmed = max(confirmed, head.confirmed)
                 whole = whole and number == expected
+                if whole and fence and head.fence <= fence:
+                    # Too late: it was on its way when a takeover ended the log.
+                    expected = number + 1
+                    continue
+                confirmed = max(confirmed, head.confirmed)
                 if whole:
+                    fence = head.fence
                     for index, span in continuity.behind(head):
                         parts.append(LogPart(span.shard, span.file, span.start, span.length, name, None, index))
                     moment, expected = head.moment, number + 1

@@ -13,8 +13,11 @@ the run is the number of its first backup, and the first object has number 1.
 
 An object is written in one step, and never changed. Several are written at once, so a crash may leave a number out with
 later ones behind it: the log ends before the first that is missing. `confirmed` of a later object proves that it was
-there once, and then it is damage, as every object is that cannot be read. A takeover ends the log of a run with an
-object that has `fence`; a primary with a lease makes objects with conditional puts, so it cannot pass that one.
+there once, and then it is damage, as every object is that cannot be read.
+
+A server that takes a new term ends the log of the last run with an object that has `fence`; a primary with a lease
+makes objects with conditional puts, so it cannot pass that one. Behind a fence only fences of later terms count. If the
+server continues with its own folder, its fence has the log that it had not shipped (`ops.failover.unshipped`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,7 +54,7 @@ class ShippedHead(msgspec.Struct, frozen=True, kw_only=True):
     but not all of them."""
     spans: list[LogSpan]
     fence: int = 0
-    """The term of the server that took over (`ops.failover`); then nothing behind this object counts."""
+    """The term that ended the log (`ops.failover`); then only fences of later terms count behind this object."""
 
 
 class ShippedObject(NamedTuple):

@@ -113,6 +113,8 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
         self.primary: LeaseRecord | None = None
         """The newest record of another server, if any."""
+        self.shows_all = True
+        """Whether a takeover would have everything in the data folder; else it is served after the first backup."""
         self.renewals = self.failures = 0
         self.on_lost: Callable[[], None] = lambda: None
         """Called by the thread once, when another server has the lease."""

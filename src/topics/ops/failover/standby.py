@@ -16,6 +16,7 @@ from topics.model.settings import SettingsError
 from topics.ops.failover.lease import RENEWALS, Identity, LeaseRecord, LeaseWatch
 from topics.ops.failover.lease_keeper import LeaseKeeper, LeasePlace
 from topics.ops.failover.takeover import Place, note_holder, read_holder, take_over
+from topics.ops.failover.unshipped import UnknownTailError, ship_tail
 from topics.system.clock import Clock
 from topics.system.entropy import Entropy
 
@@ -76,7 +77,17 @@ class Standby:
             take_over(
                 self._place, self._fs, newest, keeper.record, self._options, self._clock, self._entropy
             )  # fmt: skip
+        elif newest is not None:
+            keeper.shows_all = self._ship_tail(keeper.term)
         _log.info("primary lease taken", extra={"term": keeper.term, "lease_ms": self._who.lease_ms})
+
+    def _ship_tail(self, term: int) -> bool:
+        """Ships the log of the own folder that was not shipped; whether a takeover has all of the folder then."""
+        try:
+            return ship_tail(self._place.fs, self._place.root, self._fs, self._layout, term)
+        except UnknownTailError as error:
+            _log.info("unshipped log unknown", extra={"folder": self._layout.root, "why": str(error)})
+            return False
 
     def _try(self, waits: bool) -> tuple[LeaseKeeper, LeaseRecord | None] | None:
         try:
