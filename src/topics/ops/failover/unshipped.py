@@ -36,7 +36,7 @@ class Tail(NamedTuple):
     """The number of the next object of shipped log."""
     frames: int
     whole: bool
-    """Whether all of it continues the shipped log. What a later run logged does not: recovery decides without frames
+    """Whether all of it continues the shipped log. The log of a later run does not: recovery decides without frames
     (`ops.backup.backup_files`)."""
 
     @property
