@@ -281,7 +281,7 @@ _HELP: dict[str, dict[str, str]] = {
     },
     "ConsumerOut": {
         "consumer": "Name of the consumer.",
-        "epoch": "Another number for every topic that ever had this name.",
+        "epoch": "Another number, and a higher one, for every later topic of this name.",
         "seq": "The committed cursor.",
         "head_seq": "Head of the topic.",
         "lag": "Number of seqs behind the cursor.",

@@ -508,14 +508,15 @@ def stage_block(
     return block
 
 
-def make_topic(core: EngineCore, name: str, config: TopicConfig) -> Topic:
-    """A topic to be created: it has an id and a shard, and no name."""
+def make_topic(core: EngineCore, name: str, config: TopicConfig, above: int = 0) -> Topic:
+    """A topic to be created: it has an id and a shard, and no name. Its epoch is higher than `above`."""
     limits = core.limits
     if limits.max_topics and core.name_count >= limits.max_topics and not is_server_name(name):
         raise ThrottledError.over_cap("max_topics", limits.max_topics)
     core.quotas.check_topics(name)
     topic_id = core.next_topic_id
-    topic = Topic(topic_id, name, topic_id, config, core.wall())
+    now_ms = core.wall()
+    topic = Topic(topic_id, name, max(core.epochs.next(name, now_ms), above + 1), config, now_ms)
     topic.shard = core.shard_number(topic_id)
     grant(topic, core.reserve)
     return topic

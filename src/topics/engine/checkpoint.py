@@ -453,7 +453,7 @@ class Checkpointer:
         dropped = [*self.dropped, *self._dropped] if kept and kept != self.chain else self._dropped
         return SnapshotHead(
             self.number + 1, kept, len(core.shards), [*self._positions, *self.retired],
-            core.next_topic_id, core.wall(), dropped, quiet, self._moment,
+            core.next_topic_id, core.wall(), dropped, quiet, self._moment, core.epochs.floor, dict(core.epochs.deleted),
         )  # fmt: skip
 
     def _write(self, head: SnapshotHead) -> SnapshotWriter:

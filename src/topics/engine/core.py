@@ -24,6 +24,7 @@ from topics.model.errors import BackupTargetError, ReadOnlyError, ShuttingDownEr
 from topics.model.limits import Limits
 from topics.model.settings import EngineSettings
 from topics.model.topic_config import SERVER_TOPICS, SYSTEM_STREAMS
+from topics.model.topic_epochs import TopicEpochs
 from topics.queues.queue_frames import Ending, JobOrder
 from topics.system.clock import Clock
 from topics.system.entropy import Entropy
@@ -167,6 +168,7 @@ class EngineCore(EngineEvents):
         self.names = SortedNames()
         """The names of the topics that exist."""
         self.next_topic_id = 1
+        self.epochs = TopicEpochs()
         self.preencoding: set[str] = set()
         """Topics for which a long batch is being prepared, by name."""
         # Staged bytes count against the quota before they are published.
@@ -306,6 +308,7 @@ class EngineCore(EngineEvents):
     def remove_topic(self, topic: Topic) -> None:
         # For good: a caller that still holds it sees by its rules that it may be stale.
         topic.closing = True
+        self.epochs.note_deleted(topic.name, topic.epoch)
         del self.topics[topic.id]
         self.pager.forget(topic.id)
         self.directory.discard(topic)

@@ -504,9 +504,10 @@ class Engine(EngineView):
         if not wait_for_drop(self.core, name, lambda: self.drop_topic(name, if_empty, done), done):
             self._controller.drop(name, if_empty, done)
 
-    def new_topic(self, name: str, config: TopicConfig) -> Topic:
-        """A topic with an id and a shard that does not exist yet, for features that log its creation themselves."""
-        return make_topic(self.core, name, config)
+    def new_topic(self, name: str, config: TopicConfig, above: int = 0) -> Topic:
+        """A topic with an id, a shard and an epoch higher than `above` that does not exist yet, for features that log
+        its creation themselves."""
+        return make_topic(self.core, name, config, above)
 
     def creation_body(self, topic: Topic) -> bytes:
         """Gives a new topic its name and its id for good; a frame with the result must be logged."""

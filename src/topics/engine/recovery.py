@@ -280,6 +280,7 @@ class Recovery:
         for topic_id in doubtful if self._core.pager.needed else list(self._core.pager.names.values()):
             self._core.topic_at(topic_id)
         self._core.next_topic_id = newest.next_topic_id
+        self._core.epochs.restore(newest.epoch_floor, newest.deleted_epochs, newest.next_topic_id)
         return newest
 
     @property
@@ -377,6 +378,7 @@ class Recovery:
             topic = Topic(frame.topic_id, created.name, created.epoch, decode_config(created.config), created.ts, True)
             grant(topic, core.applier.reserve)
             core.topics[topic.id] = topic
+            core.epochs.note_created(created.epoch, created.ts)
             core.next_topic_id = max(core.next_topic_id, topic.id + 1)
         known = core.topic_at(frame.topic_id)
         if known is None:
@@ -452,6 +454,7 @@ class Recovery:
     def _leave_out(self, topic: Topic) -> None:
         """A topic was deleted; where the checkpoint at the end adds to the snapshots, it has to record this."""
         core = self._core
+        core.epochs.note_deleted(topic.name, topic.epoch)
         del core.topics[topic.id]
         if topic.id in core.pager.places.by_id:
             core.directory.resident.pop(topic.name, None)

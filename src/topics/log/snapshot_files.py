@@ -64,6 +64,10 @@ class SnapshotHead(msgspec.Struct, array_like=True, frozen=True):
     """Whether no seqs were assigned while it was taken: at the end of a recovery or of a clean stop."""
     moment: int = 0
     """The highest moment of the frames before its positions; 0 if unknown."""
+    epoch_floor: int = 0
+    """The lowest epoch of later topics; 0 in snapshots of earlier releases (`model.topic_epochs`)."""
+    deleted_epochs: dict[str, int] = {}
+    """The epochs of deleted topics that are not below the floor, by name."""
 
 
 class SegmentState(msgspec.Struct, array_like=True, frozen=True):

@@ -11,6 +11,7 @@ import msgspec
 
 from topics.model.errors import InvalidRequestError, quoted
 from topics.model.limits import MAX_U64
+from topics.model.topic_epochs import public_source_id
 from topics_protocol.config import Guarantee, TagMatch
 
 __all__ = [
@@ -126,6 +127,11 @@ class Stamp(msgspec.Struct, frozen=True):
     source: str
     source_id: int
     source_epoch: int
+
+    @classmethod
+    def of(cls, router: str, source: str, topic_id: int, epoch: int) -> "Stamp":
+        """The stamp of a router with this source."""
+        return cls(router, source, public_source_id(topic_id, source, epoch), epoch)
 
     @property
     def key_prefix(self) -> str:

@@ -73,7 +73,7 @@ class Router:
     def stamp(self) -> Stamp | None:
         if not self.rules.exactly_once:
             return None
-        return Stamp(self.name, self.source.name, self.source.id, self.source.epoch)
+        return Stamp.of(self.name, self.source.name, self.source.id, self.source.epoch)
 
 
 def rules_of(state: RouterState) -> RouterRules:

@@ -186,7 +186,7 @@ def decode_forward(body: memoryview) -> Forward:
     stamp = None
     if flags & _STAMPED:
         epoch, router, source = str(body[stamp_at:ranges_at], "utf-8").split("\n", 2)
-        stamp = Stamp(router, source, source_id, int(epoch))
+        stamp = Stamp.of(router, source, source_id, int(epoch))
     return Forward(
         router_id=router_id, source_id=source_id, cursor=cursor, first_seq=first_seq, lost=lost, ts=ts,
         payload_bytes=payload_bytes, count=count, base=base, text_length=text_length, traits=traits, written=written,

@@ -277,7 +277,10 @@ class Lifecycle:
         content_type = self._content_type(request, source)
         description = _inherited(source, point)
         records = self._first_records(request, content_type, point, description)
-        topic = engine.new_topic(name, self._config)
+        # Offsets of a fork are not valid in its source, or in an earlier fork of it.
+        forked = stream_of(source) if source is not None else None
+        above = 0 if source is None else source.epoch + (forked.refs if forked is not None else 0)
+        topic = engine.new_topic(name, self._config, above)
         engine.write_path.check(topic)
         part = self._part(topic, request, content_type, source, point)
         if description is not None:

@@ -28,6 +28,7 @@ from topics.engine.recovery import LastRun, note_distrust, note_running, note_st
 from topics.log.fs import write_small
 from topics.log.layout import Layout
 from topics.model.errors import FolderBusyError, ReadOnlyError, ShuttingDownError, TopicNotFoundError, TopicsError
+from topics.model.topic_epochs import epoch_at
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock
 
 # Life
@@ -321,7 +322,7 @@ def test_the_state_of_a_topic(engine: Engine, clock: ManualClock) -> None:
     assert (info.topic, info.head_seq, info.next_seq, info.earliest_seq) == ("t", 3, 4, 2)
     assert (info.count, info.bytes) == (2, 6)
     assert info.last_write_ts == clock.now_ms()
-    assert info.epoch == 1
+    assert info.epoch == epoch_at(clock.now_ms() - 1000)
 
 
 def test_looking_counts_as_consuming_unless_reported_otherwise(engine: Engine, clock: ManualClock) -> None:

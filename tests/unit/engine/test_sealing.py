@@ -132,7 +132,7 @@ def test_the_files_know_whose_they_are(disk: FakeDisk, clock: ManualClock) -> No
     append(engine, "t", Record.of(33, tag="x", meta={}))
     opened = engine.core.store.open(SegmentKey(1, 1))
     head, index = opened.head, opened.index
-    assert (head.topic_id, head.epoch, head.name, head.first_seq, head.count) == (1, 1, "t", 1, 3)
+    assert (head.topic_id, head.epoch, head.name, head.first_seq, head.count) == (1, engine.info("t").epoch, "t", 1, 3)
     assert (head.payload_bytes, head.traits) == (8, 7)
     assert (head.first_ts, head.last_ts) == (clock.now_ms() - 5, clock.now_ms())
     assert index.blocks() == [(0, clock.now_ms() - 5), (2, clock.now_ms())]

@@ -399,6 +399,15 @@ def test_an_emptied_topic_is_dropped_if_empty(engine: Engine, clock: ManualClock
     assert drop(engine, "t", if_empty=True).deleted
 
 
+def test_epoch_does_not_count_other_topics(engine: Engine) -> None:
+    append(engine, "mine", 1)
+    for number in range(20):
+        append(engine, f"other-{number}", 1)
+        drop(engine, f"other-{number}")
+    append(engine, "mine-too", 1)
+    assert engine.info("mine-too").epoch == engine.info("mine").epoch
+
+
 def test_a_recreated_topic_begins_again_with_a_new_epoch(engine: Engine) -> None:
     append(engine, "t", 1, 2, key="k")
     epoch = engine.info("t").epoch

@@ -36,6 +36,7 @@ from topics.model.records import Record
 from topics.model.router_rules import TagMatch
 from topics.model.seq_ranges import LossReason
 from topics.model.topic_config import Discard, Durability
+from topics.model.topic_epochs import public_source_id
 from topics.routers import pump
 from topics.routers.registry import part_of
 from topics.testing import FakeDisk, ManualClock
@@ -283,11 +284,12 @@ def test_a_stamp_states_where_a_copy_is_from(engine: Engine) -> None:
     append(engine, "a", Record.of(1, meta={"k": "v"}), 2)
     source = topic(engine, "a")
     stamps = [record["meta"] for record in read(engine, "b").records()]
+    number = public_source_id(source.id, "a", source.epoch)
     expected = {
-        "router": "a->b", "source_topic": "a", "source_topic_id": source.id, "source_epoch": source.epoch,
+        "router": "a->b", "source_topic": "a", "source_topic_id": number, "source_epoch": source.epoch,
     }  # fmt: skip
-    first = {"idempotency_key": f"a->b:{source.id}:{source.epoch}:1", **expected, "source_seq": 1}
-    second = {"idempotency_key": f"a->b:{source.id}:{source.epoch}:2", **expected, "source_seq": 2}
+    first = {"idempotency_key": f"a->b:{number}:{source.epoch}:1", **expected, "source_seq": 1}
+    second = {"idempotency_key": f"a->b:{number}:{source.epoch}:2", **expected, "source_seq": 2}
     assert stamps == [{"k": "v", "_topics_router": first}, {"_topics_router": second}]
 
 

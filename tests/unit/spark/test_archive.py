@@ -279,6 +279,21 @@ def test_hidden_chunks_have_unique_keys(folder: Folder) -> None:
     assert not any(reported[0]["b"][1:])
 
 
+def test_hidden_records_of_topics_with_the_same_epoch_have_separate_rows(folder: Folder) -> None:
+    for name in ("orders", "notes"):
+        folder.append(name, *[Record.of(value, tag=f"t{value}") for value in range(5)])
+    assert len({folder.engine.info(name).epoch for name in ("orders", "notes")}) == 1
+    folder.seal()
+    run_all(folder.disk, folder)
+    folder.delete("orders", tag="t3")
+    folder.delete("notes", tag="t1")
+    folder.checkpoint()
+    run_all(folder.disk, folder, deleted_share=1)
+    state = state_of(folder.disk)
+    reported = hidden_chunks(state, state.with_hidden_rows()).to_pylist()
+    assert sorted((row["t"], row["c"], row["b"][0]) for row in reported) == [("notes", 0, 1 << 2), ("orders", 0, 1 << 4)]
+
+
 def test_a_compaction_takes_out_all_that_is_deleted(folder: Folder) -> None:
     folder.append("orders", *[Record.of(value, tag=f"t{value}") for value in range(10)])
     folder.seal()

@@ -131,6 +131,26 @@ def test_what_a_cap_took_out_of_the_registry_is_not_reported_again(
     assert [name for _, name in reported(streams)] == [f"s{number:02}" for number in range(7, 12)]
 
 
+def test_untold_streams_are_found_behind_an_oldest_creation_that_is_gone(
+    disk: FakeDisk, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "CONFIG", TopicConfig(cap_records=5))
+    monkeypatch.setattr(log_module, "STEP", 2)
+    streams = inline_streams(open_engine(disk, clock, wal_shards=2))
+    _, turns = opened(streams)
+    for number in range(12):
+        create(streams, f"s{number:02}")
+        clock.advance(1_000)
+        turns.run()
+    quiet = reopened(disk, clock)
+    quiet.delete("s07", lambda outcome: None)
+    for number in range(3):
+        create(quiet, f"untold{number}")
+    _, turns = opened(quiet)
+    turns.run()
+    assert [name for _, name in reported(quiet)][-4:] == ["s07", "untold0", "untold1", "untold2"]
+
+
 def test_more_than_can_be_kept_is_found_by_comparing(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "PENDING_MAX", 3)
     _, turns = opened(streams)

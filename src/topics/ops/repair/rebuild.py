@@ -267,6 +267,7 @@ class Assembler:
         self.configless: set[int] = set()
         """Topics whose config is lost."""
         self.names: dict[int, str] = {}
+        self._epochs: dict[int, int] = {}
         """Names learned from segment files."""
         self.replaced: set[SegmentKey] = set()
         """Segments whose files go out of use."""
@@ -365,7 +366,7 @@ class Assembler:
         for key in found_segments(self._fs, layout, topic_id, skip):
             image = image_of(self._fs, layout, key)
             if image is not None and image.head is not None and image.proven:
-                self.names[topic_id] = image.head.name
+                self.names[topic_id], self._epochs[topic_id] = image.head.name, image.head.epoch
             rescued = self._adopted(key, image, state, log_damaged)
             if rescued is not None and self._add(runs, rescued):
                 lost += rescued.lost
@@ -416,7 +417,8 @@ class Assembler:
         """A topic of which only its number is sure."""
         self.configless.add(topic_id)
         name = self.names.get(topic_id, f"recovered-{topic_id}")
-        topic = Topic(topic_id, name, topic_id, DEFAULT_CONFIG, 0)
+        # Without a segment its epoch is not known: with the id, a cursor of any epoch starts over.
+        topic = Topic(topic_id, name, self._epochs.get(topic_id, topic_id), DEFAULT_CONFIG, 0)
         topic.created = True
         self._core.topics[topic_id] = topic
         return topic

@@ -91,6 +91,7 @@ class Salvage(Recovery):
         chain, newest = look.chain, look.chain.newest
         if newest is not None:
             core.next_topic_id = newest.next_topic_id
+            core.epochs.restore(newest.epoch_floor, newest.deleted_epochs, newest.next_topic_id)
             self._snapshots_have_all = self._last.snapshots_have_all(newest)
         lost_bytes = [member.lost_bytes for member in chain.members if not member.complete]
         if chain.empty and look.unknown_topics:
@@ -210,7 +211,8 @@ class Salvage(Recovery):
         if frame.kind is FrameKind.DROP:
             self._removed_topics.add(topic_id)
             self._doubts.pop(topic_id, None)
-            core.topics.pop(topic_id, None)
+            if core.topics.pop(topic_id, None) is not None and topic is not None:
+                core.epochs.note_deleted(topic.name, topic.epoch)
             return
         if topic is None and not creates:
             topic = self._assembler.stranger(topic_id)

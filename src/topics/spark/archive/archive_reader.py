@@ -180,18 +180,25 @@ def hidden_chunks(state: ArchiveState, files: Iterable[ArchiveFile]) -> pa.Table
     """The hidden seqs of some files as bitmaps, one row for each chunk of 4096 seqs: epoch, chunk, bits.
 
     Epoch and chunk are unique together, or a join would show records twice. Both are int32 where possible: Spark packs
-    two ints into one long, which makes the lookup much faster.
+    two ints into one long, which makes the lookup much faster. If topics in these files share an epoch, the name of
+    the topic is a fourth column, unique together with both.
     """
-    masks: dict[int, Mask] = {}
+    masks: dict[tuple[str, int], Mask] = {}
     for run in [run for file in files for run in file.runs]:
-        hidden = state.hidden_in(run)
-        masks[run.epoch] = masks[run.epoch].union(hidden) if run.epoch in masks else hidden
-    epochs, chunks, bits = chunks_of({epoch: mask for epoch, mask in masks.items() if len(mask)})
+        one, hidden = (run.topic, run.epoch), state.hidden_in(run)
+        masks[one] = masks[one].union(hidden) if one in masks else hidden
+    named = list(masks)
+    places, chunks, bits = chunks_of({place: masks[key] for place, key in enumerate(named) if len(masks[key])})
+    epochs = np.array([epoch for _, epoch in named], np.int64)[places]
+    is_shared = len({epoch for _, epoch in masks}) < len(masks)
     narrow = all(not len(one) or int(one.max()) <= _INT_MAX for one in (epochs, chunks))
     key = pa.int32() if narrow else pa.int64()
-    places = np.arange(len(epochs) + 1, dtype=np.int32) * WORDS_A_CHUNK
-    lists = pa.ListArray.from_arrays(pa.array(places), pa.array(bits.reshape(-1)))
-    return pa.table({"e": pa.array(epochs, key), "c": pa.array(chunks, key), "b": lists})
+    ends = np.arange(len(epochs) + 1, dtype=np.int32) * WORDS_A_CHUNK
+    lists = pa.ListArray.from_arrays(pa.array(ends), pa.array(bits.reshape(-1)))
+    table = {"e": pa.array(epochs, key), "c": pa.array(chunks, key), "b": lists}
+    if is_shared:
+        table["t"] = pa.array([named[place][0] for place in places.tolist()], pa.string())
+    return pa.table(table)
 
 
 def _parquet(spark: "SparkSession", paths: list[str]) -> "DataFrame":
@@ -208,7 +215,10 @@ def _without(frame: "DataFrame", hidden: pa.Table, spark: "SparkSession") -> "Da
         {"_e": f.expr(f"cast(epoch as {key})"), "_c": f.expr(f"cast(shiftright(seq, 12) as {key})")}
     )
     table = f.broadcast(spark.createDataFrame(hidden))
-    joined = rows.join(table, (rows["_e"] == table["e"]) & (rows["_c"] == table["c"]), "left_outer")
+    same = (rows["_e"] == table["e"]) & (rows["_c"] == table["c"])
+    if "t" in hidden.column_names:
+        same &= rows["topic"] == table["t"]
+    joined = rows.join(table, same, "left_outer")
     word = "b[cast(shiftright(seq, 6) & 63 as int)]"
     shown = joined.where(f"b is null or shiftright({word}, cast(seq & 63 as int)) & 1 = 0")
     return shown.select(*ARCHIVE_SCHEMA.names)

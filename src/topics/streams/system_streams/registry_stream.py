@@ -29,6 +29,7 @@ from topics.model.errors import InvalidRequestError, TopicsError
 from topics.model.limits import MIB
 from topics.model.records import Batch, Record
 from topics.model.topic_config import REGISTRY_STREAM, Durability, TopicConfig, is_server_name
+from topics.model.topic_epochs import epoch_at
 from topics.schema.contract import Contract
 from topics.schema.documents import encode
 from topics.schema.registry import Registry, Version
@@ -38,7 +39,7 @@ from topics.streams.lifecycle import describe, is_own_stream, own_title
 from topics.streams.stream_frames import StreamPart, encode_creation
 from topics.streams.stream_state import JSON_TYPE, contract_of, is_retired, stream_of
 from topics.streams.streams import Streams
-from topics_protocol.rfc3339 import write_time
+from topics_protocol.rfc3339 import rfc3339_to_unix_millis, write_time
 
 _log = logging.getLogger(__name__)
 
@@ -168,6 +169,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     profile: str = "generic"
     contract: str | None = None
     closed: bool = False
+    at: str = ""
 
 
 def event_of(event: EventName, topic: Topic, at_ms: int) -> dict[str, Any]:
@@ -223,7 +225,7 @@ def record_of(event: dict[str, Any]) -> Record:
 #
 # The last entry of each stream is the state that a reader of the log assumes. If it differs from the stream, an entry
 # is missing and is appended now, late, with the current state. A stream older than the log, or than the oldest creation
-# that its cap has left in it, counts as reported; age is compared by epoch, not by clock.
+# that its cap has left in it, counts as reported; age is compared by id and epoch, not by clock.
 #
 # It runs in short steps with a pause after each, since a request that meets a running step waits for its end. Changes
 # during the run are reported as they happen, and their streams are skipped here.
@@ -251,9 +253,9 @@ class Reconciler:
         self._done = done
         self._standing: dict[str, Standing] = {}
         self._compared: set[int] = set()
-        """The streams of the log that are there, by their epochs."""
-        self._first_epoch = log.epoch
-        """Streams of lower epochs count as reported."""
+        """The ids of the streams of the log that are there."""
+        self._oldest: Standing | None = None
+        """The oldest creation that is left in a log whose cap removed entries: older streams count as reported."""
         self._is_cut = log.evict_floor > 1
         self.skip = skip
         """Streams to which something happened since it began."""
@@ -280,7 +282,7 @@ class Reconciler:
         for record in found.records():
             standing = msgspec.convert(record["data"], Standing)
             if self._is_cut and standing.event == "created":
-                self._first_epoch, self._is_cut = standing.epoch, False
+                self._oldest, self._is_cut = standing, False
             if standing.event == "deleted":
                 self._standing.pop(standing.stream, None)
             else:
@@ -300,7 +302,7 @@ class Reconciler:
         if len(some) == STEP:
             self._later(PAUSE_S, lambda: self._compare(standing))
         else:
-            self._look_for_new(self._first_epoch + 1)
+            self._begin_look()
 
     def _compare_one(self, believed: Standing) -> None:
         topic = self._engine.peek(believed.stream)
@@ -309,7 +311,7 @@ class Reconciler:
             self._write_event(end_of(believed, now))
             # Another stream that has the name by now is looked for with the new ones.
             return
-        self._compared.add(believed.epoch)
+        self._compared.add(topic.id)
         stands = standing_of(topic)
         if stands.contract != believed.contract:
             self._write_event(event_of("profile" if stands.profile != believed.profile else "schema", topic, now))
@@ -317,9 +319,34 @@ class Reconciler:
             # A stream of a weaker class may have been reported as closed and be open after a power cut.
             self._write_event(event_of("closed" if stands.closed else "created", topic, now))
 
+    def _begin_look(self) -> None:
+        oldest = self._oldest
+        topic = self._engine.peek(oldest.stream) if oldest is not None else None
+        if oldest is None or (topic is not None and topic.epoch == oldest.epoch):
+            self._look_for_new((self._log.id if topic is None else topic.id) + 1)
+        else:
+            # Recreating a name within a second raises its epoch above that of its time.
+            created = epoch_at(rfc3339_to_unix_millis(oldest.at))
+            self._find_older(min(oldest.epoch, created), self._behind)
+
+    def _find_older(self, epoch: int, behind: int) -> None:
+        """Goes back from the youngest topic to the first one below an epoch. Topics older than that, which may be a
+        million, are not even counted."""
+        first = max(behind - _NUMBERS_A_STEP, self._log.id + 1)
+        some = list(islice(filter(self._engine.has_id, range(behind - 1, first - 1, -1)), STEP))
+        for number in some:
+            topic = self._engine.peek_at(number)
+            if topic is not None and topic.epoch < epoch:
+                self._look_for_new(number + 1)
+                return
+        following = some[-1] if len(some) == STEP else first
+        if following > self._log.id + 1:
+            self._later(PAUSE_S, lambda: self._find_older(epoch, following))
+        else:
+            self._look_for_new(self._log.id + 1)
+
     def _look_for_new(self, first: int) -> None:
-        """Finds streams that exist and are not in the log. A topic's number is its epoch: topics older than the log,
-        which may be a million, are not even counted."""
+        """Finds streams that exist and are not in the log."""
         end = min(first + _NUMBERS_A_STEP, self._behind)
         unknown = [number for number in range(first, end) if number not in self._compared]
         new = [number for number in unknown if self._engine.has_id(number)]
