@@ -12,6 +12,8 @@ from itertools import pairwise
 from tests.crash.harness import Append, Create, Dump, Timeline, TopicDump, World
 from tests.crash.model import Kept, Model
 from topics.model.topic_config import Durability
+from topics.model.topic_epochs import epoch_at
+from topics.testing import ManualClock
 
 
 @dataclass
@@ -233,7 +235,8 @@ def _epochs(timeline: Timeline, power: bool) -> set[int]:
     known = {next((op.epoch for op in reversed(promised)), timeline.base_epoch)}
     for operation in timeline.operations[len(promised) :]:
         if isinstance(operation, Create):
-            return known | set(range(max(known) + 1, max(known) + 100))
+            lowest = max(max(known) + 1, epoch_at(ManualClock().now_ms()))
+            return known | set(range(lowest, lowest + 100))
     return known
 
 

@@ -63,6 +63,7 @@ SIZES = {
 }  # fmt: skip
 """Fields of `_details` that later releases answer otherwise on purpose: the content of unsealed entries, without base64
 and meta, and the bytes of the files of segments."""
+MADE_LATER = "fresh-by-transaction"
 SYSTEM_STREAMS = ("__registry__", "__stream_metrics__")
 """Later releases list them in /v1 on request only, and show the content type of topics that were used as a stream."""
 HEADERS = {"cache-control", "content-type", "etag", "location"}
@@ -76,6 +77,8 @@ def tidied(value: Any, unlike: set[str]) -> Any:
         unlike = unlike | {"retain_for_consumers"} if "leases_durable" in value else unlike
         # The message of an error is for people and may change; its code may not.
         unlike = unlike | {"message"} if "code" in value else unlike
+        # Epochs of topics that the folder has are kept; those of later ones are times, and were numbers.
+        unlike = unlike | {"epoch"} if value.get("topic") == MADE_LATER else unlike
         # Of a search's coverage only completeness is compared.
         reported = {name: {"complete": one["complete"]} if name == "coverage" else one for name, one in value.items()}
         return {name: tidied(one, unlike) for name, one in reported.items() if name not in unlike}

@@ -329,7 +329,7 @@ RUNNERS = [
 _VOLATILE = {
     "$ts", "last_write_ts", "last_read_ts", "expires_ts", "effective_priority", "uptime_ms", "version",
     "server_total_ms", "wal_append_ms", "fsync_ms", "wid", "stream_url", "lease_id", "deadline", "token", "expires_ms",
-    "end_ms", "lag_ms", "created_ms", "committed_ms",
+    "end_ms", "lag_ms", "created_ms", "committed_ms", "epoch", "source_epoch", "idempotency_key",
 }  # fmt: skip
 _LEFT_OUT = "…"
 

@@ -35,6 +35,8 @@ def test_a_head_is_a_list_in_the_order_of_its_fields() -> None:
         [4],
         False,
         0,
+        0,
+        {},
     ]
     assert snapshot_files.decode_head(memoryview(body)) == HEAD
 

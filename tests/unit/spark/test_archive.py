@@ -291,7 +291,10 @@ def test_hidden_records_of_topics_with_the_same_epoch_have_separate_rows(folder:
     run_all(folder.disk, folder, deleted_share=1)
     state = state_of(folder.disk)
     reported = hidden_chunks(state, state.with_hidden_rows()).to_pylist()
-    assert sorted((row["t"], row["c"], row["b"][0]) for row in reported) == [("notes", 0, 1 << 2), ("orders", 0, 1 << 4)]
+    assert sorted((row["t"], row["c"], row["b"][0]) for row in reported) == [
+        ("notes", 0, 1 << 2),
+        ("orders", 0, 1 << 4),
+    ]
 
 
 def test_a_compaction_takes_out_all_that_is_deleted(folder: Folder) -> None:
