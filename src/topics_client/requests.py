@@ -215,9 +215,7 @@ def append_many(
         "idempotency_check": None if idempotency_key is None else True,
         "create": create,
         "config": as_config(config),
-        "delay_ms": delay_ms or None,
-        "run_at": milliseconds(run_at) if isinstance(run_at, datetime) else run_at,
-        "priority": priority or None,
+        **job_terms(delay_ms, run_at, priority),
         "disable_backpressure": disable_backpressure or None,
         "expected_head_seq": expected_head_seq,
         "fence": fence,
@@ -436,6 +434,15 @@ def named(name: str, what: str) -> str:
         # Everything else arrives as a name and is the server's to judge. These would make another path of it.
         raise Unsendable(f"{name!r} is not a {what} name")
     return quote(name, safe="")
+
+
+def job_terms(delay_ms: int, run_at: datetime | int | None, priority: int) -> dict[str, Any]:
+    """The fields of jobs of a queue, as they are sent."""
+    return {
+        "delay_ms": delay_ms or None,
+        "run_at": milliseconds(run_at) if isinstance(run_at, datetime) else run_at,
+        "priority": priority or None,
+    }
 
 
 def moment(value: datetime | str | None) -> str | None:
@@ -675,8 +682,12 @@ def stage(
     node: str | None = None,
     create: bool | None = None,
     config: Config | None = None,
+    delay_ms: int = 0,
+    run_at: datetime | int | None = None,
+    priority: int = 0,
 ) -> Request[Staged]:
-    """Stages records for a topic, invisible until the commit; a part that is staged again is replaced."""
+    """Stages records for a topic, invisible until the commit; a part that is staged again is replaced. The delay of
+    jobs begins at the commit."""
     given = {
         "sequence": sequence,
         "attempt": attempt,
@@ -689,6 +700,7 @@ def stage(
         "node": node,
         "create": create,
         "config": as_config(config),
+        **job_terms(delay_ms, run_at, priority),
     }
     return Request(method="POST", target=_path(id, "stage"), body=encode_values(given_only(given)), answer=Staged)
 
@@ -756,6 +768,7 @@ class Part(msgspec.Struct, frozen=True):
     node: str | None = None
     create: bool | None = None
     config: Config | None = None
+    terms: Mapping[str, Any] = {}
 
 
 class PartBuffer:
@@ -767,10 +780,16 @@ class PartBuffer:
         self._parts = 0
 
     def part(
-        self, topic: str, records: Iterable[object], node: str | None, create: bool | None, config: Config | None
+        self,
+        topic: str,
+        records: Iterable[object],
+        node: str | None,
+        create: bool | None,
+        config: Config | None,
+        terms: Mapping[str, Any],
     ) -> Part:
         encoded = [msgspec.Raw(encode_values(_as_record(record))) for record in several(records)]
-        return Part(self._name(), topic, encoded, node, create, config)
+        return Part(self._name(), topic, encoded, node, create, config, terms)
 
     def add(self, topic: str, record: object) -> Part | None:
         """Takes one record; the part it completes, if it does."""

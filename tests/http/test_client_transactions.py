@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,17 @@ def test_what_comes_behind_the_end_is_refused_and_not_dropped(client: Client, en
             step.append_many(f"over.{end}", [3])
     if end == "commit":
         assert values(client, "over.commit") == [1]
+
+
+def test_jobs_of_a_transaction_have_priorities_and_start_times(client: Client) -> None:
+    client.put_topic("to-do", {"type": "queue"})
+    with client.transaction("work", 1) as step:
+        step.append("to-do", "usual")
+        step.append_many("to-do", ["urgent"], priority=2)
+        step.append_many("to-do", ["later"], run_at=datetime.now(UTC) + timedelta(days=2))
+        step.append_many("to-do", ["later"], delay_ms=60_000)
+    assert [job.data for job in client.claim("to-do", "w", max=9).claimed] == ["urgent", "usual"]
+    assert [job.data for job in client.list_jobs("to-do", "delayed").jobs] == ["later", "later"]
 
 
 def test_an_exception_aborts(client: Client) -> None:

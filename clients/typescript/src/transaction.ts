@@ -1,6 +1,6 @@
 import type { CallOptions, Http } from "./http.js";
 import { newKey } from "./retry.js";
-import type { NewRecord, TransactionState } from "./types.js";
+import type { JobTerms, NewRecord, TransactionState } from "./types.js";
 
 export interface TransactionOptions extends CallOptions {
   /** The name of this attempt; workers that share an attempt use one name. */
@@ -39,15 +39,16 @@ export class Transaction {
     return this.committed !== undefined;
   }
 
-  append(topic: string, data: unknown, rest: Omit<NewRecord, "data"> = {}): Promise<void> {
-    return this.appendMany(topic, [{ data, ...rest }]);
+  append(topic: string, data: unknown, rest: Omit<NewRecord, "data"> = {}, terms: JobTerms = {}): Promise<void> {
+    return this.appendMany(topic, [{ data, ...rest }], terms);
   }
 
-  async appendMany(topic: string, records: readonly NewRecord[]): Promise<void> {
+  /** The delay of jobs begins at the commit. */
+  async appendMany(topic: string, records: readonly NewRecord[], terms: JobTerms = {}): Promise<void> {
     if (this.committed !== undefined) return;
     // Staging a part again replaces it: a lost answer does no harm.
     const part = `p${++this.#parts}`;
-    await this.http.call("POST", this.#path("stage"), { body: { ...this.#step, part, topic, records }, ...this.options });
+    await this.http.call("POST", this.#path("stage"), { body: { ...this.#step, part, topic, records, ...terms }, ...this.options });
   }
 
   async commit(): Promise<TransactionState> {

@@ -29,6 +29,8 @@ export type TopicPage = Schemas["ListAnswer"];
 export type Dropped = Schemas["DropAnswer"];
 export type Appended = Schemas["AppendAnswer"];
 export type AppendFields = Omit<Schemas["AppendBody"], "records">;
+/** When and in which order jobs of a queue can be claimed. */
+export type JobTerms = Pick<AppendFields, "delay_ms" | "run_at" | "priority">;
 export type DiffFields = Schemas["DiffBody"];
 export type Diff<T = unknown> = Omit<Schemas["DiffAnswer"], "records"> & { records: TopicRecord<T>[] };
 /** Which records to delete: at least one of both. */

@@ -488,6 +488,9 @@ _HELP: dict[str, dict[str, str]] = {
         "node": "Default `node` of the records.",
         "create": "As in an append, for a topic that does not exist at the commit.",
         "config": "As in an append, for a topic that does not exist at the commit.",
+        "delay_ms": "As in an append; begins at the commit.",
+        "run_at": "As in an append.",
+        "priority": "As in an append.",
     },
     "StageAnswer": {
         "id": "Id of the transaction.",

@@ -36,8 +36,8 @@ from topics.model.topic_config import (
     is_server_name,
     resolve_config,
 )
-from topics.queues.job_order import check_order, order_frames, order_of
-from topics.queues.queue_frames import JobOrder
+from topics.queues.job_order import check_terms, order_frames, order_of
+from topics.queues.queue_frames import JobOrder, JobTerms
 from topics.wire.preencoding import Preencoded, check_preencoded
 from topics.wire.record_encoding import encode_fragments
 
@@ -252,7 +252,7 @@ class Appender:
             raise ShuttingDownError()
         plain = check_preencoded(records, core.limits, batch.node, key)
         if batch.run_at is not None or batch.priority:
-            check_order(batch.delay_ms, batch.run_at, batch.priority, core.wall())
+            check_terms(JobTerms(batch.delay_ms, batch.run_at, batch.priority), core.wall())
         if topic is None:
             topic = self._new_topic(name, batch)
         elif key is not None and self._answered_before(topic, key, batch, done):
@@ -364,7 +364,7 @@ class Appender:
         if extension is not None:
             extension.staged(topic)
         if batch.delay_ms or batch.priority or batch.run_at is not None:
-            order = append.order = order_of(batch.delay_ms, batch.run_at, batch.priority, core.time)
+            order = append.order = order_of(JobTerms(batch.delay_ms, batch.run_at, batch.priority), core.time)
             if logged:
                 frames += order_frames(order, block.first_seq, block.last_seq, core.time)
         if logged and extension is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from topics.log.frame import FrameKind
 from topics.model.errors import InvalidRequestError
 from topics.model.limits import MAX_PRIORITY, MAX_RUN_AHEAD_MS, MIN_PRIORITY, clamp_delay_ms
-from topics.queues.queue_frames import JobOrder, JobsPrioritized, encode_delay, encode_event
+from topics.queues.queue_frames import JobOrder, JobsPrioritized, JobTerms, encode_delay, encode_event
 
 if TYPE_CHECKING:
     from topics.engine.core import EngineTime
@@ -26,8 +26,9 @@ PRIORITY_BYTES = 200
 """Memory of the priority of a job: its places in a dict and a heap."""
 
 
-def check_order(delay_ms: int, run_at: int | None, priority: int, now: int) -> None:
+def check_terms(terms: JobTerms, now: int) -> None:
     """Raises InvalidRequestError unless jobs can be appended this way; `now` is the wall time."""
+    delay_ms, run_at, priority = terms
     if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
         raise InvalidRequestError(
             f"priority: must be from {MIN_PRIORITY} to {MAX_PRIORITY}", field="priority", max=MAX_PRIORITY
@@ -43,8 +44,9 @@ def check_order(delay_ms: int, run_at: int | None, priority: int, now: int) -> N
         )  # fmt: skip
 
 
-def order_of(delay_ms: int, run_at: int | None, priority: int, time: "EngineTime") -> JobOrder:
+def order_of(terms: JobTerms, time: "EngineTime") -> JobOrder:
     """The order of jobs that are appended now; a `run_at` that has passed means ready at once."""
+    delay_ms, run_at, priority = terms
     delay_ms = clamp_delay_ms(delay_ms) if run_at is None else max(run_at - time.wall(), 0)
     return JobOrder(time.steady() + delay_ms if delay_ms else 0, priority)
 

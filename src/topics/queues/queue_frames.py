@@ -78,6 +78,17 @@ class Ending(NamedTuple):
     """The remaining time when the frame was written; None if it was not recorded."""
 
 
+class JobTerms(NamedTuple):
+    """When and in which order the writer wants its jobs to be claimed; see `Batch`."""
+
+    delay_ms: int = 0
+    run_at: int | None = None
+    priority: int = 0
+
+
+NO_TERMS = JobTerms()
+
+
 class JobOrder(NamedTuple):
     """When and in which order appended jobs can be claimed."""
 

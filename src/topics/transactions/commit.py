@@ -19,7 +19,7 @@ become read-only, and the next start recovers the outcome.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 
 import msgspec
 
@@ -30,8 +30,11 @@ from topics.engine.write_path import Change, FrameDraft, Gate, LogOperation
 from topics.log.commit_requests import CommitTiming
 from topics.log.frame import BASE_MAX, FrameKind
 from topics.log.segment_files import SegmentDamaged
-from topics.model.errors import CorruptSegmentError, TopicNotFoundError, TopicsError
+from topics.model.errors import CorruptSegmentError, NotAQueueError, TopicNotFoundError, TopicsError
 from topics.model.records import Record
+from topics.model.topic_config import TopicType
+from topics.queues.job_order import order_frames, order_of
+from topics.queues.queue_frames import JobTerms
 from topics.schema.documents import MAX_PORTION
 from topics.transactions.transaction_frames import Committed, PartState, Placed, encode_append_head, encode_mark
 from topics.transactions.transaction_state import TransactionFeature
@@ -111,11 +114,15 @@ Outcome = Callable[[list[Placed] | TopicsError], None]
 class _Prepare(LogOperation):
     """Records that are in the log of their topic and count once their commit is decided."""
 
-    __slots__ = ("_commit", "_prepared")
+    __slots__ = ("_commit", "_core", "_order", "_prepared")
 
-    def __init__(self, core: EngineCore, commit: "Commit", topic: Topic, block: Block) -> None:
+    def __init__(self, core: EngineCore, commit: "Commit", topic: Topic, block: Block, terms: JobTerms | None) -> None:
         frames: list[FrameDraft] = []
+        self._core = core
+        self._order = None if terms is None else order_of(terms, core.time)
         if topic.rules.logged:
+            if self._order is not None:
+                frames += order_frames(self._order, block.first_seq, block.last_seq, core.time)
             frames.append((FrameKind.TXN_APPEND, encode_append_head(commit.number) + block_head(block), block.text))
         super().__init__(core.path, topic, frames, block)
         self._commit = commit
@@ -141,6 +148,10 @@ class _Prepare(LogOperation):
         engine.applier.gap(topic, block.first_seq, block.last_seq, None)
 
     def apply(self, timing: CommitTiming) -> None:
+        if self._order is not None and self.block is not None:
+            # First, because publishing may wake a worker immediately.
+            block = self.block
+            self._core.jobs_ordered.emit(self.topic, block.first_seq, block.last_seq, self._order)
         self.publish()
 
     def undo(self, error: TopicsError) -> None:
@@ -214,11 +225,14 @@ class Commit:
         for part in self._parts:
             count, size = sums.get(part.topic, (0, 0))
             sums[part.topic] = count + part.count, size + part.size
+        of_queues = {part.topic for part in self._parts if part.terms is not None}
         path.check(self._log_topic)
         for name, (count, size) in sums.items():
             topic = core.directory.find(name)
             if topic is None or not topic.created:
                 raise TopicNotFoundError(name)
+            if name in of_queues and topic.staged_config.type is not TopicType.QUEUE:
+                raise NotAQueueError(name)
             core.expire(topic)
             path.check(topic, patient=True)
             self._expect(topic)
@@ -265,8 +279,8 @@ class Commit:
             self._give_up(error)
             return
         by_shard: dict[int, list[LogOperation]] = {}
-        for topic, copies in loads:
-            by_shard.setdefault(topic.shard, []).append(self._stage(topic, copies))
+        for topic, copies, terms in loads:
+            by_shard.setdefault(topic.shard, []).append(self._stage(topic, copies, terms))
         path, log_topic = self._core.path, self._log_topic
         if not self._rounds and not self._shards and by_shard.keys() == {log_topic.shard}:
             # One write for all of it.
@@ -285,18 +299,19 @@ class Commit:
         topic = next(topic for topic in self._topics.values() if topic.shard == shard)
         return Change(self._core.path, topic, (), lambda timing: None, lambda error: None)
 
-    def _load(self, parts: Sequence[PartState]) -> list[tuple[Topic, Copies | list[Record]]]:
+    def _load(self, parts: Sequence[PartState]) -> list[tuple[Topic, Copies | list[Record], JobTerms | None]]:
         """Loads the staged records per topic; checks once more whether the topics take them, since other rounds may
         have come between."""
         core, path = self._core, self._core.path
-        loads: list[tuple[Topic, Copies | list[Record]]] = []
+        loads: list[tuple[Topic, Copies | list[Record], JobTerms | None]] = []
         for name, some in _by_topic(parts).items():
             topic = self._topics[name]
             path.check(topic, patient=True)
             if name not in self._placed:
                 self._expect(topic)
-            for copies in collect_copies(core, self._log_topic, some):
-                loads.append((topic, copies if topic.guard is None else self._admitted(topic, copies)))
+            for terms, alike in groupby(some, lambda part: part.terms):
+                for copies in collect_copies(core, self._log_topic, list(alike)):
+                    loads.append((topic, copies if topic.guard is None else self._admitted(topic, copies), terms))
         path.check(self._log_topic, patient=True)
         return loads
 
@@ -311,7 +326,7 @@ class Commit:
             admitted += portion if taken is None else taken
         return copies if same else admitted
 
-    def _stage(self, topic: Topic, copies: Copies | list[Record]) -> _Prepare:
+    def _stage(self, topic: Topic, copies: Copies | list[Record], terms: JobTerms | None) -> _Prepare:
         block = stage_copies(self._core, topic, copies)
         count, size = self._reserved[topic.name]
         self._reserved[topic.name] = count - block.count, size - block.payload_bytes
@@ -320,7 +335,7 @@ class Commit:
             topic.name, placed.first_seq if placed else block.first_seq, block.last_seq,
             block.count + (placed.count if placed else 0),
         )  # fmt: skip
-        return _Prepare(self._core, self, topic, block)
+        return _Prepare(self._core, self, topic, block, terms)
 
     def _prepared(self, error: TopicsError | None) -> None:
         self._pending -= 1

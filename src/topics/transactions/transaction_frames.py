@@ -19,6 +19,8 @@ from struct import Struct
 
 import msgspec
 
+from topics.queues.queue_frames import JobTerms
+
 PART_NAME = "transactions"
 
 _STAGE = Struct("<4sI")
@@ -50,6 +52,8 @@ class Staged(msgspec.Struct, array_like=True, frozen=True, gc=False):
     create: bool | None = None
     config: bytes | None = None
     """As JSON, for a topic that the commit creates."""
+    terms: JobTerms | None = None
+    """Of jobs of a queue."""
 
 
 class Ended(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -90,6 +94,7 @@ class PartState(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Payload bytes."""
     create: bool | None
     config: bytes | None
+    terms: JobTerms | None = None
 
 
 class OpenState(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -20,7 +20,7 @@ from topics.log.frame import Frame, FrameKind, decode_block
 from topics.model.errors import TopicsError
 from topics.model.records import Record
 from topics.model.topic_config import TRANSACTIONS_TOPIC, Durability, TopicConfig, TopicConfigPatch
-from topics.queues.queue_frames import Ending
+from topics.queues.queue_frames import Ending, JobTerms
 from topics.transactions.transaction_frames import (
     PART_NAME,
     Begun,
@@ -113,7 +113,7 @@ class TransactionTable:
             return [(first_seq, first_seq + count - 1)]
         old = entry.parts.get(staged.part)
         entry.parts[staged.part] = PartState(
-            staged.part, staged.topic, first_seq, count, size, staged.create, staged.config
+            staged.part, staged.topic, first_seq, count, size, staged.create, staged.config, staged.terms
         )
         entry.records += count - (old.count if old is not None else 0)
         entry.bytes += size - (old.size if old is not None else 0)
@@ -336,6 +336,8 @@ class StageRequest(msgspec.Struct, frozen=True, kw_only=True):
     node: str | None = None
     create: bool | None = None
     config: TopicConfigPatch | None = None
+    terms: JobTerms | None = None
+    """Of jobs of a queue; a delay begins at the commit."""
 
 
 class TransactionResult(msgspec.Struct, frozen=True, kw_only=True):

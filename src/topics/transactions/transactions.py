@@ -24,6 +24,7 @@ from topics.log.commit_requests import CommitTiming
 from topics.log.frame import FrameKind
 from topics.model.errors import (
     InvalidRequestError,
+    NotAQueueError,
     ThrottledError,
     TopicNotFoundError,
     TopicsError,
@@ -37,7 +38,15 @@ from topics.model.errors import (
     quoted,
 )
 from topics.model.records import Batch, payload_bytes
-from topics.model.topic_config import TopicConfigPatch, check_topic_name, is_topic_name, parse_config, resolve_config
+from topics.model.topic_config import (
+    TopicConfigPatch,
+    TopicType,
+    check_topic_name,
+    is_topic_name,
+    parse_config,
+    resolve_config,
+)
+from topics.queues.job_order import check_terms
 from topics.transactions.commit import Commit
 from topics.transactions.transaction_frames import (
     Begun,
@@ -181,6 +190,8 @@ class Stager:
         if entry.committing is not None:
             raise TransactionBusyError(shown(entry.id))
         check_preencoded(request.records, core.limits, request.node)
+        if request.terms is not None:
+            check_terms(request.terms, core.wall())
         count, size = len(request.records), payload_bytes(request.records)
         self._check_limits(entry, request.part, count, size)
         room = core.quotas.room(request.topic) if core.metered else None
@@ -193,8 +204,9 @@ class Stager:
         core.path.check_fits(topic, request.records)
         config = None if request.config is None else msgspec.json.encode(request.config)
         staged = Staged(
-            entry.id, entry.sequence, entry.attempt, request.part, request.topic, core.wall(), request.create, config
-        )
+            entry.id, entry.sequence, entry.attempt, request.part, request.topic, core.wall(), request.create, config,
+            request.terms,
+        )  # fmt: skip
 
         def written(outcome: AppendResult | TopicsError) -> None:
             if isinstance(outcome, TopicsError):
@@ -231,8 +243,12 @@ class Stager:
         topic = core.directory.find(request.topic)
         if is_missing(topic):
             check_creatable(request.topic, request.create, request.config)
+            if request.terms is not None and (request.config is None or request.config.type is not TopicType.QUEUE):
+                raise NotAQueueError(request.topic)
             return False
         assert topic is not None
+        if request.terms is not None and topic.staged_config.type is not TopicType.QUEUE:
+            raise NotAQueueError(request.topic)
         if topic.guard is not None:
             if topic.guard.postpones(
                 topic, request.records, prepared, lambda ready: self._stage_again(request, done, ready)

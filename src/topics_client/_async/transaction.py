@@ -1,6 +1,7 @@
 """A transaction as a block of code: its appends become visible atomically and exactly once."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -59,14 +60,18 @@ class AsyncTransaction:
         node: str | None = None,
         create: bool | None = None,
         config: Config | None = None,
+        delay_ms: int = 0,
+        run_at: datetime | int | None = None,
+        priority: int = 0,
     ) -> None:
-        """Adds records in this order, after earlier ones of the topic."""
+        """Adds records in this order, after earlier ones of the topic. The delay of jobs begins at the commit."""
         if not self._takes_more():
             return
         before = self._buffer.take(topic)
         if before is not None:
             await self._stage(before)
-        await self._stage(self._buffer.part(topic, records, node, create, config))
+        terms = given_only({"delay_ms": delay_ms or None, "run_at": run_at, "priority": priority or None})
+        await self._stage(self._buffer.part(topic, records, node, create, config, terms))
 
     def expect(self, topic: str, *, head_seq: int | None = None, fence: str | None = None) -> None:
         """Commits only if the topic has this head and this fence token; `HeadMismatch` or `FenceMismatch` otherwise.
@@ -107,6 +112,7 @@ class AsyncTransaction:
         await self._client.stage(
             self.id, self.sequence, part.topic, part.records, part=part.name, attempt=self._attempt, node=part.node,
             create=self._plan.create if part.create is None else part.create, config=part.config,
+            **part.terms,
         )  # fmt: skip
 
     async def __aenter__(self) -> Self:

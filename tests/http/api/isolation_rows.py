@@ -371,7 +371,9 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     "ExtendBody": frozenset({"node", "seqs", "lease_ids", "lease_ms"}),
     "RedriveBody": frozenset({"max"}),
     "TransactionBody": frozenset({"sequence", "attempt", "timeout_ms"}),
-    "StageBody": frozenset({"sequence", "attempt", "part", "records", "node", "create"}),
+    "StageBody": frozenset({
+        "sequence", "attempt", "part", "records", "node", "create", "delay_ms", "run_at", "priority",
+    }),
     "CommitBody": frozenset({"sequence", "attempt", "parts"}),
     "AbortBody": frozenset({"sequence", "attempt"}),
     "WatchBody": frozenset({

@@ -6,6 +6,7 @@ import pytest
 
 from topics.engine.features import BLOCK_KINDS, block_in
 from topics.log.frame import FrameKind, encode_block_head
+from topics.queues.queue_frames import JobTerms
 from topics.transactions.transaction_frames import (
     Begun,
     Committed,
@@ -37,7 +38,7 @@ def test_marks_come_back() -> None:
     ended = Ended("t", 7, "a")
     committed = Committed(2**64 - 1, "t", 7, 5, [Placed("x", 1, 2, 2)])
     part = TransactionsPart(
-        [OpenState("t", 7, "a", "owner", 1000, 5, [PartState("p", "x", 1, 2, 3, True, None)])],
+        [OpenState("t", 7, "a", "owner", 1000, 5, [PartState("p", "x", 1, 2, 3, True, None, JobTerms(1, None, 2))])],
         [KnownState("u", 1, 5, [Placed("x", 1, 2, 2)])],
     )
     assert decode_begun(encode_mark(begun)) == begun

@@ -5,6 +5,7 @@ keys with the same prefixes, has a separate set. An open transaction belongs to 
 """
 
 from functools import partial
+from typing import Annotated
 
 import msgspec
 
@@ -15,9 +16,10 @@ from topics.api.v0.appends import allowed_config, decode_records
 from topics.api.v0.request_parsing import decode_body
 from topics.http.request_body import LargeBody
 from topics.model.errors import TopicsError
-from topics.model.limits import MIB
+from topics.model.limits import MAX_PRIORITY, MIB, MIN_PRIORITY
 from topics.model.records import Records, check_batch
 from topics.model.topic_config import TRANSACTIONS_TOPIC, TopicConfigPatch
+from topics.queues.queue_frames import NO_TERMS, JobTerms
 from topics.system.fair_scheduler import Task
 from topics.transactions.transaction_state import (
     BeginRequest,
@@ -49,6 +51,9 @@ class StageBody(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     node: str | None = None
     create: bool | None = None
     config: TopicConfigPatch | None = None
+    delay_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
+    run_at: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    priority: Annotated[int, msgspec.Meta(ge=MIN_PRIORITY, le=MAX_PRIORITY)] = 0
 
 
 _encode = msgspec.json.Encoder().encode
@@ -112,9 +117,10 @@ def _stage(call: Call, body: StageBody) -> None:
         )  # fmt: skip
         call.reply(200, _encode(answer))
 
+    terms = JobTerms(body.delay_ms, body.run_at, body.priority)
     request = StageRequest(
         ref=_ref(call, body.sequence, body.attempt), topic=body.topic, records=body.records, part=body.part,
-        node=body.node, create=body.create, config=config,
+        node=body.node, create=body.create, config=config, terms=None if terms == NO_TERMS else terms,
     )  # fmt: skip
     call.engine.transactions.stage(request, done)
 
