@@ -4,7 +4,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
-from topics_client import consuming, follow, requests, watch, work_stream, worker_state, ws_session
+from topics_client import (
+    consuming,
+    follow,
+    requests,
+    transaction_requests,
+    watch,
+    work_stream,
+    worker_state,
+    ws_session,
+)
 from topics_client._async.loops import AsyncConsumer, AsyncFollower, AsyncStreamLoop, AsyncTail, AsyncWatcher
 from topics_client._async.net import sleep as net_sleep
 from topics_client._async.pool import AsyncPool, AsyncTransport
@@ -132,12 +141,12 @@ class AsyncClient:
     promote_job = _call(requests.promote_job)
     release_job = _call(requests.release_job)
     pause_queue = _call(requests.pause_queue)
-    begin_transaction = _call(requests.begin_transaction)
-    get_transaction = _call(requests.get_transaction)
-    stage = _call(requests.stage)
-    commit_transaction = _call(requests.commit_transaction)
-    abort_transaction = _call(requests.abort_transaction)
-    transaction = _opens(requests.transaction, AsyncTransaction, AsyncTransaction)
+    begin_transaction = _call(transaction_requests.begin_transaction)
+    get_transaction = _call(transaction_requests.get_transaction)
+    stage = _call(transaction_requests.stage)
+    commit_transaction = _call(transaction_requests.commit_transaction)
+    abort_transaction = _call(transaction_requests.abort_transaction)
+    transaction = _opens(transaction_requests.transaction, AsyncTransaction, AsyncTransaction)
     put_stream = _call(contents.put_stream)
     fork_stream = _call(contents.fork_stream)
     append_stream = _call(contents.append_stream)

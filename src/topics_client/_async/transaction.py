@@ -9,7 +9,8 @@ import msgspec
 
 from topics_client.answers import TransactionState
 from topics_client.errors import ClientError
-from topics_client.requests import Config, Part, PartBuffer, TransactionPlan, given_only
+from topics_client.requests import Config, given_only
+from topics_client.transaction_requests import Part, PartBuffer, TransactionPlan
 from topics_protocol.records import NewRecord
 
 if TYPE_CHECKING:
