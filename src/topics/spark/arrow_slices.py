@@ -1,9 +1,9 @@
 """Arrow slices: sealed segments as Arrow batches, by offset arithmetic without parsing.
 
-A segment's rows contain where each part of a fragment begins and ends (`model.records`), so no JSON is parsed: numpy
-turns the rows into offsets, and Arrow copies the parts out. The trick is an array of twice as many strings as there are
-records, laid over the segment's own text: string 2i is the part that is wanted of record i, string 2i + 1 is whatever
-lies between it and the next one. Taking the even ones is one call into Arrow, whatever their number.
+A segment's rows have the start and end of each part of a fragment (`model.records`), so no JSON is parsed: numpy
+converts the rows to offsets, and Arrow copies the parts. This uses an array of twice as many strings as records over
+the segment's text: string 2i is the requested part of record i, string 2i + 1 is the text between it and the next one.
+One call to Arrow takes all even strings.
 """
 
 from typing import NamedTuple
@@ -120,7 +120,7 @@ class SegmentSlicer:
         return chosen
 
     def batch(self, chosen: Ints, topic: str, schema: pa.Schema = RECORD_SCHEMA) -> pa.RecordBatch:
-        """The records of some indexes as a batch of `RECORD_SCHEMA`, or of some of its columns."""
+        """Returns the records of some indexes as a batch of `RECORD_SCHEMA`, or of some of its columns."""
         self._check(chosen)
         columns = [self._column(name, chosen, topic) for name in schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -269,5 +269,5 @@ def _type_in(meta: str) -> str:
     try:
         return _decode_content_type(meta).value
     except msgspec.ValidationError:
-        # The key may hold anything; only a string is a content type.
+        # The key may have any value; only a string is a content type.
         return JSON_TYPE

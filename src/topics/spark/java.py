@@ -37,11 +37,11 @@ exec {java} "$@"
 
 
 class JavaMissingError(TopicsError):
-    """There is no Java that Spark can run on."""
+    """No Java that Spark can run on was found."""
 
 
 def java_home(env: Mapping[str, str] | None = None, shims: Path | None = None) -> Path:
-    """The folder to use as JAVA_HOME; raises `JavaMissingError` with instructions."""
+    """Returns the folder to use as JAVA_HOME. Raises `JavaMissingError` with instructions."""
     env = os.environ if env is None else env
     refused = []
     for home in _candidates(env):
@@ -56,7 +56,7 @@ def java_home(env: Mapping[str, str] | None = None, shims: Path | None = None) -
 
 
 def java_version(home: Path) -> int:
-    """The major version of the Java in a folder; 0 where there is none."""
+    """Returns the major version of the Java in a folder; 0 if there is none."""
     try:
         reported = subprocess.run(
             [str(home / "bin" / "java"), "-version"], capture_output=True, text=True, timeout=60, check=False

@@ -1,4 +1,4 @@
-"""The package as one file, for clusters whose machines do not have it installed."""
+"""The package as one zip file, for clusters without an installation."""
 
 import atexit
 import shutil
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def package_zip(folder: Path) -> str:
-    """A zip with every module of `topics` and of the client it uses; made again each time, because the code may have
+    """Writes a zip with every module of `topics` and of the client; rebuilt each time, because the code may have
     changed."""
     target = folder / f"topics-{__version__}.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -28,18 +28,18 @@ def package_zip(folder: Path) -> str:
 
 
 def ship(spark: "SparkSession") -> None:
-    """Gives the executors of a cluster the code of this package; what it imports must be installed there."""
+    """Sends the code of this package to the executors of a cluster; its dependencies must be installed there."""
     folder = tempfile.mkdtemp(prefix="topics-ship-")
     archive = package_zip(Path(folder))
     if is_remote(spark):
         spark.addArtifacts(archive, pyfile=True)
-        shutil.rmtree(folder)  # It was sent.
+        shutil.rmtree(folder)  # It was sent already.
     else:
         spark.sparkContext.addPyFile(archive)
-        # Executors fetch it from here whenever they are started.
+        # Executors fetch it from this path when they start.
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
 def is_remote(spark: "SparkSession") -> bool:
-    """Whether a session is a client of Spark Connect, which has no SparkContext, no RDDs and no local JVM."""
+    """Returns whether a session is a client of Spark Connect, without SparkContext, RDDs and local JVM."""
     return type(spark).__module__.startswith("pyspark.sql.connect")

@@ -1,7 +1,7 @@
 """Segment reader: plans and reads sealed segments in place, without a server.
 
 A reader reads the catalog once, when it plans. Files may be removed or moved while it reads: a missing segment is
-looked up in the other tier, and one that a newer catalog no longer lists is gone, as readers over HTTP would find.
+looked up in the other tier, and one that a newer catalog no longer lists was removed, as for readers over HTTP.
 """
 
 import fnmatch
@@ -36,7 +36,7 @@ class SegmentDamagedError(Exception):
 
 
 class SegmentGoneError(Exception):
-    """A segment's files are gone and the newest catalog no longer names them."""
+    """A segment's files were removed, and the newest catalog no longer names them."""
 
 
 class NoColdFolderError(Exception):
@@ -66,7 +66,7 @@ class SegmentRef(msgspec.Struct, frozen=True):
     tag_prefix: str = ""
     include_deleted: bool = False
     deleted_from: int = 0
-    """For copies: the seqs from here up to `from_seq` are deleted and count as covered. 0 for none."""
+    """For copies: the seqs from this one to before `from_seq` are deleted and count as covered. 0 for none."""
 
     @property
     def window(self) -> Window:
@@ -181,7 +181,7 @@ def covered(refs: Sequence[SegmentRef]) -> Ranges:
 
 
 def open_segment(fs: FileSystem, layout: Layout, ref: SegmentRef) -> SegmentSlicer:
-    """Maps a segment from whichever tier it is in."""
+    """Maps a segment from its tier."""
     tiers = (ref.cold, not ref.cold) if layout.cold_root is not None else (False,)
     for cold in tiers:
         path = layout.segment(ref.topic_id, ref.first_seq, cold)
@@ -264,8 +264,11 @@ def _expired(fs: FileSystem, layout: Layout, ref: SegmentRef, partly: bool) -> R
 
 
 def has_elapsed(since_ms: int, for_ms: int, now_ms: int) -> bool:
-    """Whether `for_ms` have passed since `since_ms`. True as well for a `since_ms` further in the future than `for_ms`:
-    it was noted while the clock was wrong, and waiting for it could take years."""
+    """Whether `for_ms` have passed since `since_ms`.
+
+    True as well for a `since_ms` further in the future than `for_ms`: it was stored while the clock was wrong, and
+    waiting for it could take years.
+    """
     return abs(now_ms - since_ms) >= for_ms
 
 

@@ -52,7 +52,7 @@ exec {python} "$@"
 
 
 def worker_python(env: Mapping[str, str] | None = None, folder: Path | None = None) -> str:
-    """The program to start workers with on this machine: the script, or this Python where it would not help."""
+    """The program that starts workers on this machine: the script, or this Python if the script would not help."""
     env = os.environ if env is None else env
     if not _finds_pyspark(env):
         return sys.executable
@@ -93,17 +93,17 @@ _CONF_LINE = re.compile(r"(?P<name>[^#\s=]+)(?:\s*=\s*|\s+)(?P<value>.*)")
 
 
 class SparkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where Spark runs; `topics.model` explains each setting."""
+    """The settings of Spark; `topics.model` explains each."""
 
     master: str = "local[*]"
-    """Empty where the launcher sets it, as spark-submit does."""
+    """Empty if the launcher sets it, such as spark-submit."""
     remote: str | None = None
     conf_file: str | None = None
     memory: str = "1g"
     app_name: str = "topics"
     light: bool = False
-    """Whether the tasks are Python, so that Java does little: it then uses only the first JIT tier, which takes a
-    quarter less processor time over a job of some seconds. Spark's own queries would be slower."""
+    """Whether the tasks are Python, so that Java does little: it then uses only the first JIT tier, which saves a
+    quarter of the processor time of a job of some seconds. Spark's own queries would be slower."""
 
     @classmethod
     def of(cls, settings: "Settings", app_name: str = "topics", light: bool = False) -> "SparkOptions":
@@ -139,7 +139,7 @@ def open_session(options: SparkOptions | None = None) -> SparkSession:
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
     if options.remote is not None or (options.master and not options.is_local):
-        ship(spark)  # spark-submit has shipped it already.
+        ship(spark)  # spark-submit has sent it already.
     return spark
 
 

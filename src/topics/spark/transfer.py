@@ -1,7 +1,7 @@
 """Export and import: topics to Parquet or JSON lines files and back, through the connector. Imports pyspark.
 
-Parquet files hold the columns of the connector. A line of JSON is one record, with its payload as it was
-written, but for line breaks:
+Parquet files have the columns of the connector. A line of JSON is one record, with its payload as written, except for
+line breaks:
 
     {"seq":7,"ts":1748470000123,"node":"a","tag":"t","meta":{"k":1},"data":{"order":7}}
 
@@ -93,7 +93,8 @@ def _in_file_order(frame: DataFrame, columns: str) -> DataFrame:
 
 
 def _counted(frame: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
-    """The frame, and a function that returns the rows it had once it was consumed, without a second read."""
+    """Returns the frame, and a function that returns its number of rows after it was consumed, without a second
+    read."""
     seen = Observation()
     return frame.observe(seen, f.count(f.lit(1)).alias("rows")), lambda: int(seen.get["rows"])
 

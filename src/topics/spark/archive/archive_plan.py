@@ -41,11 +41,11 @@ ERASE_MS = 86_400_000
 class ArchiveRules(msgspec.Struct, frozen=True, kw_only=True):
     retention_ms: int = 0
     keep_snapshots_ms: int = 600_000
-    """How long a snapshot of the table is kept after it was replaced."""
+    """The retention of a replaced snapshot of the table."""
     retire_ms: int = 600_000
-    """How long a retired file stays for readers that have begun to read it."""
+    """The time for which a retired file stays, for its readers."""
     erase_ms: int = ERASE_MS
-    """How long a deleted record may stay in a file."""
+    """The maximum time for which a deleted record may stay in a file."""
     deleted_share: float = DELETED_SHARE
     """A file with a larger deleted share is rewritten; 0 erases all deleted records."""
     file_bytes: int = FILE_BYTES
@@ -62,7 +62,7 @@ class SourceRun(msgspec.Struct, frozen=True, array_like=True):
     first_row: int
     rows: int
     hidden: bytes
-    """A packed `Mask` of the seqs to leave out; all of them for a dropped topic."""
+    """A packed `Mask` of the seqs to omit; all of them for a dropped topic."""
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True):
@@ -135,19 +135,22 @@ def removals(topic: CatalogTopic, since: int) -> list[tuple[int, int]]:
 
 
 def newest_delete(topics: Iterable[CatalogTopic]) -> int:
-    """The newest catalog that first lists a delete of these topics; 0 where none does."""
+    """The newest catalog that first lists a delete of these topics; 0 if none does."""
     return max([removal.number for topic in topics for removal in topic.removals], default=0)
 
 
 def elapsed(state: ArchiveState, rules: ArchiveRules, now_ms: int) -> list[str]:
-    """The retired files whose time is over."""
+    """The retired files whose retention has ended."""
     return [path for path, since_ms in state.retired.items() if has_elapsed(since_ms, rules.retire_ms, now_ms)]
 
 
 def next_due(
     state: ArchiveState, rules: ArchiveRules, quarantined: Collection[str], pinned: Collection[str] = ()
 ) -> int | None:
-    """When there is work without a new catalog: a file to remove, or an erasure deadline. None for never."""
+    """Returns the next time at which there is work without a new catalog: a file to remove, or an erasure deadline.
+
+    None for never.
+    """
     moments = [since_ms + rules.retire_ms for path, since_ms in state.retired.items() if path not in pinned]
     moments += [
         file.hidden_ms + rules.erase_ms
@@ -164,7 +167,7 @@ def uncovered(topic: CatalogTopic, known: Sequence[SeqRange]) -> list[SegmentRef
     for segment in topic.segments:
         first = max(segment.first_seq, topic.earliest)
         if first <= segment.last_seq and not covers(known, first, segment.last_seq):
-            # Several where a file was lost and its neighbours were not.
+            # Several ranges if a file was lost and its neighbours were not.
             refs += [
                 SegmentRef(
                     topic.name, topic.topic_id, topic.epoch, segment.first_seq, segment.count, segment.text_bytes,
@@ -191,10 +194,10 @@ def _deleted_from(topic: CatalogTopic, first: int, known: Sequence[SeqRange], be
 
 
 class MissingFiles(msgspec.Struct, frozen=True):
-    """Live files that are gone from the archive."""
+    """Live files that are missing in the archive."""
 
     rebuilt: list[str]
-    """Files whose records the log still has: they are copied again."""
+    """Files whose records the log still has, so they are copied again."""
     lost: list[str]
     """Files with records that the log no longer has. They stay in the ledger, so that they can be put back."""
     events: list[Event]
@@ -233,7 +236,7 @@ def missing_files(
 
 
 def _gone_from_log(run: Run, state: ArchiveState, topics: Mapping[int, CatalogTopic]) -> Ranges:
-    """The seqs of a run that are shown, and that the log has lost or evicted."""
+    """The visible seqs of a run that the log has lost or evicted."""
     topic = topics.get(run.topic_id)
     if run.topic_id not in state.topics or topic is None:
         return []  # A dropped topic: nothing of it is shown.
@@ -320,7 +323,7 @@ def _rewrite(day: int, bucket: int, files: Sequence[ArchiveFile], state: Archive
 
 
 def joined(file: ArchiveFile, replaced: Iterable[str], state: ArchiveState) -> ArchiveFile:
-    """A rewritten file with adjacent runs of a topic joined, where no other file has seqs between them."""
+    """A rewritten file in which adjacent runs of a topic are joined, if no other file has seqs between them."""
     gone = set(replaced)
     runs: list[Run] = []
     for run in file.runs:

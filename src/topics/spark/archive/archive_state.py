@@ -79,7 +79,7 @@ class Removed(msgspec.Struct, frozen=True, array_like=True, tag="removed"):
 
 
 class Owned(msgspec.Struct, frozen=True, array_like=True, tag="owned"):
-    """The archive belongs to the log with this history, and has all deletes up to a catalog."""
+    """The archive belongs to the log of this history, and has all deletes up to a catalog."""
 
     history: str
     deletes_seen: int = NOT_RECORDED
@@ -127,7 +127,7 @@ class ArchiveState:
         """A cache by file and topic."""
 
     def apply(self, commit: Commit) -> None:
-        """Applies a commit. Raises ValueError when it does not follow on this state."""
+        """Applies a commit. Raises ValueError if it is not the next one for this state."""
         if commit.number != self.number + 1:
             raise ValueError(f"commit {commit.number} does not follow {self.number}")
         for event in commit.events:

@@ -126,7 +126,7 @@ class RowReader:
     """Reads rows of a file by number. In ascending order every row group is read once."""
 
     def __init__(self, fs: FileSystem, path: str, size: int = 0, tail: int = 0) -> None:
-        """`size` and `tail` are those of the ledger, 0 where it has none. Raises ValueError for another file."""
+        """`size` and `tail` come from the ledger; 0 if it has none. Raises ValueError for another file."""
         self._file = fs.open(path)
         data = self._file.map()
         if (size and len(data) != size) or (tail and tail_of(data) != tail):
@@ -144,7 +144,7 @@ class RowReader:
         self._file.close()
 
     def rows(self, first: int, count: int) -> pa.Table:
-        """Raises ValueError where the file has fewer rows."""
+        """Raises ValueError if the file has fewer rows."""
         tables = [ARCHIVE_SCHEMA.empty_table()]
         place, left = bisect_right(self._ends, first), count
         while left:
@@ -216,7 +216,7 @@ class Follower(Protocol):
     """A view of the archive that is updated after each commit, such as the Iceberg table."""
 
     def follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
-        """Makes the view equal to the state; whether anything changed.
+        """Makes the view equal to the state. Returns whether anything changed.
 
         The events are those of the commit that led to the state, or none. The first call of a process, a call after a
         failed one, and one that missed a commit compare the whole state.
@@ -224,7 +224,7 @@ class Follower(Protocol):
         ...
 
     def pinned(self, now_ms: int) -> frozenset[str]:
-        """Files of the archive that somebody else's references name, such as tags. They must stay."""
+        """Files of the archive that external references name, such as tags. They must stay."""
         ...
 
     def rows(self) -> int | None:

@@ -4,7 +4,7 @@
 
 A file has records of one day (UTC) and of all topics of one bucket (`bucket_of`), sorted by topic, epoch and seq, so
 that a thousand small topics are a handful of files. The rows of a topic are contiguous: one *run* or several in a row.
-No two live runs of a topic span the same seqs, in whatever files they are.
+Live runs of a topic never overlap in seqs, even in different files.
 
 Compression is zstd. Every row group has statistics of topic, epoch, seq, ts and tag, every page an index of them, and
 tags have a bloom filter for point lookups. Columns have the field ids of the Iceberg table. File names are never
@@ -220,7 +220,7 @@ def tail_of(data: bytes | memoryview) -> int:
 
 
 def problem_of(fs: FileSystem, path: str, size: int, tail: int = 0) -> str | None:
-    """Why a file is not the one that was written, by its length and its last bytes; None where it is."""
+    """Returns why a file is not the written one, by its length and its last bytes; None if it is."""
     try:
         file = open_ranged(fs, path)
     except FileNotFoundError:
@@ -240,7 +240,7 @@ _READERS = 16
 
 
 def in_parallel(work: Callable[[T], R], items: Sequence[T], place: str) -> list[R]:
-    """Results in order; with threads where the place is an object store, whose answers take long."""
+    """Yields results in order; with threads for object stores, because of their latency."""
     if not is_object_store(place) or len(items) < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(_READERS, "topics-files") as pool:
@@ -268,9 +268,9 @@ class ArchiveFile(msgspec.Struct, frozen=True, array_like=True):
     bucket: int
     bytes: int
     runs: tuple[Run, ...]
-    """In the order in which they stand in the file."""
+    """In the order of the file."""
     hidden_ms: int = 0
-    """Since when it has hidden rows; 0 when it has none."""
+    """The time since which it has hidden rows; 0 if it has none."""
     tail: int = 0
     """XXH3-64 of its last `TAIL_BYTES`, which hold the Parquet footer; 0 for files of earlier versions."""
 
@@ -383,7 +383,7 @@ class TableFile(msgspec.Struct, frozen=True):
     """The full path or URL. It is never reused for other bytes."""
     file: ArchiveFile
     hidden: tuple[Mask, ...] = ()
-    """The deleted seqs of each run; empty where nothing is deleted."""
+    """The deleted seqs of each run; empty if nothing is deleted."""
     seq_column: str = "seq"
 
 
@@ -397,7 +397,7 @@ def read_column(fs: FileSystem, path: str, name: str) -> pa.ChunkedArray:
 
 
 class _Cursor:
-    """A file object with a position, as Arrow needs it."""
+    """A file object with a position, as required by Arrow."""
 
     closed = False
 

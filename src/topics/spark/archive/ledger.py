@@ -242,7 +242,7 @@ _log = logging.getLogger(__name__)
 
 
 class OtherHistoryError(TopicsError):
-    """The archive belongs to another log that may not be taken over, or whose records exist nowhere else."""
+    """The archive belongs to another log and must not be taken over, or has the only copy of its records."""
 
 
 class MissedDeletesError(TopicsError):
@@ -250,7 +250,7 @@ class MissedDeletesError(TopicsError):
 
 
 def deletes_seen(state: ArchiveState, changed: Iterable[CatalogTopic]) -> Sequence[Event]:
-    """The event that records the newest delete of a catalog; none where there is no newer one."""
+    """The event that records the newest delete of a catalog; None if there is no newer one."""
     newest = newest_delete(changed)
     return [Owned(state.history, newest)] if newest > state.deletes_seen else ()
 

@@ -129,7 +129,7 @@ _BY_LOWER = {name.lower(): name for name in _KNOWN}
 _WRITE_ID_CHARS_MAX = 200
 _CONSUMER_CHARS_MAX = 128
 _TRIGGER_DELAY_MS = 900_000
-"""As of Spark's Kafka source."""
+"""Like Spark's Kafka source."""
 
 
 class OptionError(ValueError):
@@ -191,7 +191,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     meta_map: bool = False
     """Whether `meta` is a map of texts instead of one JSON text."""
     min_records: int = 0
-    """A micro-batch waits for so many records, at most `trigger_delay_ms`."""
+    """A micro-batch waits for this many records, at most `trigger_delay_ms`."""
     trigger_delay_ms: int = 0
     archive: str | None = None
     """The folder of an archive, whose records come before those of the log."""

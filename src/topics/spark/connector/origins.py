@@ -326,7 +326,7 @@ class PieceSize(msgspec.Struct, frozen=True):
 def packed(found: list[SeqSpan], size: PieceSize, sizes: Mapping[str, int] | None = None) -> list[list[SeqSpan]]:
     """Packs spans into partitions: long ones are split, short ones share one. Deterministic.
 
-    `sizes` are bytes a record, by topic; a topic of unknown size is measured in records alone.
+    `sizes` are the bytes of a record, by topic; a topic of unknown size is measured in records only.
     """
     known = sizes or {}
     total = sum([span.to - span.after for span in found])

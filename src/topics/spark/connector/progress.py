@@ -28,7 +28,7 @@ class SourceLag(msgspec.Struct, frozen=True):
     records: int
     """Records after the end of the micro-batch. Deleted ones count."""
     seconds: float | None
-    """`records` at the speed of the last micro-batch; 0 without lag, None where it read nothing."""
+    """The lag in seconds at the speed of the last micro-batch; 0 without lag, None if it read nothing."""
     topics: dict[str, int]
     """Records by topic, of at most `TOPICS_MAX` topics."""
 
@@ -61,9 +61,9 @@ def _offsets(given: Any) -> Any:
 
 
 _COMMIT_S = 5.0
-"""How long commits may keep a query waiting while the server is away."""
+"""The time for which commits may delay a query while the server is unavailable."""
 _COMMITS_MAX = 1000
-"""Topics that are committed between two micro-batches; of a query over more, the others come later."""
+"""The number of topics committed between two micro-batches; the others of a larger query follow later."""
 _log = logging.getLogger(__name__)
 
 
@@ -96,7 +96,7 @@ class ConsumerCommits:
                         self._commit_one(client, topic, to["seq"], to["epoch"])
                         self._committed[topic] = to
                     except StateRefused as error:
-                        # That topic is gone or another one; the others are as they were.
+                        # That topic was deleted or recreated; the others are not affected.
                         _log.info("consumer commit refused", extra={"topic": topic, "why": str(error)})
         except (ClientError, OSError) as error:
             _log.warning("consumer commit failed", extra={"consumer": self._name, "why": str(error)})
@@ -107,6 +107,6 @@ class ConsumerCommits:
         try:
             client.commit_consumer(topic, self._name, seq, epoch=epoch or None, streams=True)
         except ConsumerNotFound:
-            # It was deleted, or went with its topic.
+            # It was deleted, alone or with its topic.
             client.put_consumer(topic, self._name, streams=True)
             client.commit_consumer(topic, self._name, seq, epoch=epoch or None, streams=True)

@@ -126,7 +126,7 @@ def _column(name: str, topic: str, epoch: int, records: list[RawRecord]) -> pa.A
 
 
 def as_map(meta: pa.Array, kind: pa.MapType) -> pa.Array:
-    """The headers as a map: texts as they are, other values as JSON text."""
+    """Returns the headers as a map: texts unchanged, other values as JSON text."""
     found = [None if text is None else _members(text) for text in meta.to_pylist()]
     return pa.array(found, kind)
 
@@ -214,7 +214,7 @@ class SpanReader:
             self._report_losses(self._catalog(anew=True).get(ref.topic), ref.topic, ref.epoch, [(first, last)])
 
     def _report_losses(self, topic: CatalogTopic | None, name: str, epoch: int, missing: Ranges) -> None:
-        """Reports losses of the catalog; other seqs without a segment were deleted on purpose."""
+        """Reports losses of the catalog; other seqs without a segment were deleted by request."""
         if topic is None or topic.epoch != epoch:
             for first, last in missing:
                 self._losses.record_loss(name, first, last, _DELETED if topic is None else _RECREATED)
@@ -293,7 +293,7 @@ class SpanReader:
 
 
 def versions_of(options: ReadOptions, topics: Iterable[str]) -> Versions:
-    """The schema versions to promote records by; empty where records are read as written."""
+    """The schema versions to promote records by; empty if records are read as written."""
     if not options.promoted and not options.typed:
         return {}
     # Typed columns need any version; promotion needs at least two.

@@ -43,7 +43,7 @@ class Step:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """The parts that a task staged; none where the transaction was committed already."""
+    """The parts that a task staged; None if the transaction was committed already."""
 
     step: Step
     partition: int
@@ -92,7 +92,7 @@ class _Sink:
         """Commits the parts in the order of the partitions."""
         reported = sorted(_written_messages(messages), key=lambda written: written.partition)
         if not reported:
-            return  # There was no partition.
+            return  # Without a partition there is no transaction.
         step = reported[0].step
         with self._client() as client:
             parts = [part for written in reported for part in written.parts]
@@ -135,8 +135,10 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         return self.append_all(iterator, context.partitionId())
 
     def append_all(self, batches: Iterator[pa.RecordBatch], partition: int) -> Written:
-        """Appends the rows of a task at once. A retried task uses the same idempotency keys, and fails where its rows
-        have changed."""
+        """Appends the rows of a task at once.
+
+        A retried task uses the same idempotency keys, and fails if its rows have changed.
+        """
         written = Written(self._step, partition)
         with self._client() as client:
             for number, (topic, records) in enumerate(Chunks(self._options).all(batches)):
@@ -226,7 +228,7 @@ class Chunks:
 
 
 def _checked(column: str, text: str) -> msgspec.Raw:
-    """A JSON value as raw text, checked to be exactly one value, which cannot break the request."""
+    """Returns a JSON value as raw text, verified to be exactly one value, so that it cannot break the request."""
     try:
         _decode_value(text)
     except (msgspec.DecodeError, UnicodeError) as error:

@@ -93,7 +93,7 @@ def typed_columns(options: ReadOptions) -> tuple[str, StructType]:
 
 
 def check_typed(options: ReadOptions, versions: Versions, generation: str | None, requested: pa.Schema) -> None:
-    """Raises SchemaChangedError where the requested columns are not those of the stream."""
+    """Raises SchemaChangedError if the requested columns differ from the stream's."""
     columns = _subject(_only(options, versions)).columns
     [name] = options.topics
     if generation is not None and columns.generation != generation:
@@ -181,7 +181,7 @@ class TopicsDataSource(DataSource):
 
 
 def record_ddl(options: ReadOptions) -> str:
-    """The schema of the chosen columns of records, with `meta` as a map where that is asked for."""
+    """Returns the schema of the chosen columns of records, with `meta` as a map if requested."""
     fields = dict(field.split(" ", 1) for field in RECORD_DDL.split(", "))
     if options.meta_map:
         fields["meta"] = "map<string, string>"
@@ -283,7 +283,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._clock: Clock = SystemClock()
         self._waits_since: float | None = None
-        """Since when fewer records than `minRecordsPerTrigger` wait."""
+        """The time since which fewer records than `minRecordsPerTrigger` wait."""
         self._record_bytes: dict[str, int] = {}
         """The average record length of each topic, as last read."""
         self._commits = ConsumerCommits(options) if options.consumer is not None else None

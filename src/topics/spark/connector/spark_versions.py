@@ -50,7 +50,7 @@ else:
             """No limit, the only one before 4.2."""
 
         class ReadMaxRows(ReadLimit):
-            """Never made here."""
+            """Never instantiated."""
 
         class SupportsTriggerAvailableNow:
             """Spark itself fixes the end when the stream starts."""

@@ -45,7 +45,7 @@ from topics.spark.segment_reader import BUCKETS
 
 
 class TableIO(FileIO):
-    """Reads and writes whole files: metadata files are small."""
+    """Reads and writes whole files, because metadata files are small."""
 
     def __init__(self, fs: FileSystem) -> None:
         super().__init__({})

@@ -56,13 +56,13 @@ def snapshot_of(
 
 
 def made_ms(snapshot: Snapshot) -> int:
-    """When a snapshot was made, by the clock at that time."""
+    """The time of a snapshot by the clock at that time."""
     reported = snapshot.summary.additional_properties.get(_MADE, "") if snapshot.summary is not None else ""
     return int(reported) if reported.isdigit() else snapshot.timestamp_ms
 
 
 def schema_updates(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:
-    """The updates that change the columns to those of a schema; none where they are equal."""
+    """The updates that change the columns to those of a schema; empty if they are equal."""
     if metadata.schema() == schema:
         return ()
     for known in metadata.schemas:
@@ -178,7 +178,7 @@ def in_order(metadata: TableMetadata) -> list[Snapshot]:
 
 
 def pinned_snapshots(metadata: TableMetadata, now_ms: int) -> set[int]:
-    """The snapshots that tags and branches name, but for those whose own time is over."""
+    """The snapshots that tags and branches name, except for expired references."""
     made = {one.snapshot_id: one.timestamp_ms for one in metadata.snapshots}
     return {
         ref.snapshot_id

@@ -57,7 +57,7 @@ class Subject(NamedTuple):
 
 
 def subject_of(contract: bytes) -> Subject | None:
-    """None where the stream has no schema."""
+    """None if the stream has no schema."""
     if not contract:
         return None
     try:

@@ -61,8 +61,10 @@ _DATA = "data/"
 
 
 class TypedTable:
-    """`root` is the archive's folder, `folder` that of the table below it. `keep_ms` is how long a file that is no
-    longer shown stays for its readers."""
+    """`root` is the archive's folder, `folder` the table's folder below it.
+
+    `keep_ms` is the time for which a hidden file stays for its readers.
+    """
 
     def __init__(self, fs: FileSystem, root: str, folder: str, table: ArchiveTable, keep_ms: int) -> None:
         self._fs = fs
@@ -79,12 +81,12 @@ class TypedTable:
         self._pinned: set[str] = set()
         """Retired files that a tag or branch names."""
         self._retired: dict[str, int] = {}
-        """Files that are no longer needed, and since when."""
+        """Files that are no longer needed, with the time since which."""
         self._changes = 0
         self._seen: tuple[object, ...] = ()
         self._choice = TypedFileSelection({}, [])
         self._generation = ""
-        """The generation of the shown files; empty where unknown."""
+        """The generation of the shown files; empty if unknown."""
 
     @property
     def unbuilt(self) -> list[ArchiveFile]:
@@ -145,7 +147,7 @@ class TypedTable:
             del self._retired[path], self._made[path]
 
     def problems(self) -> list[tuple[str, str]]:
-        """Where the table cannot be read: its metadata, and files that are lost or have another length."""
+        """Returns the unreadable parts of the table: its metadata, and files that are lost or have another length."""
         return self._table.problems(None)
 
     def discard(self, path: str) -> None:
@@ -205,7 +207,7 @@ class TypedTable:
         self._shown = {path: file for path, file in shown.items() if path.removeprefix(_DATA) in there}
         self._table.shape = shape._replace(schema=self._table.schema or shape.schema)
         self._made, self._retired, self._rows, self._generation = {}, {}, 0, ""
-        # Since when a file is not shown is unknown; at the latest since the last change of the table.
+        # The time since which a file is hidden is unknown; at the latest it is the last change of the table.
         since = self._table.updated_ms or now_ms
         for name in sorted(there):
             path = _DATA + name

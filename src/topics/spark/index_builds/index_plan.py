@@ -65,7 +65,7 @@ def known_removed(file: IndexFileEntry) -> int:
 
 
 def noted(manifest: IndexManifest, topic: CatalogTopic, now_ms: int) -> tuple[IndexFileEntry, ...]:
-    """The files, each with the time since when it is known to have deleted entries."""
+    """The files, each with the time since which it is known to have deleted entries."""
     return tuple(_noted(file, topic, now_ms) for file in manifest.files)
 
 
@@ -76,7 +76,7 @@ def _noted(file: IndexFileEntry, topic: CatalogTopic, now_ms: int) -> IndexFileE
 
 
 def due_ms(manifest: IndexManifest, erase_ms: int) -> int | None:
-    """When the first file of a stream must be rewritten; None where none has deleted entries."""
+    """The time at which the first file of a stream must be rewritten; None if none has deleted entries."""
     moments = [file.spoiled_ms + erase_ms for file in manifest.of(manifest.generation) if file.spoiled_ms is not None]
     return min(moments, default=None)
 
@@ -110,7 +110,7 @@ def pieces(refs: tuple[SegmentRef, ...]) -> Iterator[tuple[SegmentRef, ...]]:
 
 
 RETIRE_MS = 600_000
-"""How long a retired file stays for its readers."""
+"""The time for which a retired file stays for its readers."""
 
 ERASE_MS = 86_400_000
 
@@ -145,7 +145,7 @@ class IndexRules(msgspec.Struct, frozen=True):
     """The maximum size of a merged index file."""
     retire_ms: int = RETIRE_MS
     erase_ms: int = ERASE_MS
-    """How long after a delete is noticed an index file is rewritten."""
+    """The time between a detected delete and the rewrite of its index file."""
 
 
 def uncovered(topic: CatalogTopic, manifest: IndexManifest | None) -> list[SegmentRef]:

@@ -200,14 +200,14 @@ def _indexed_again(
 
 
 def _new_attempt() -> str:
-    """A unique name: two attempts of one task may run at once, and tasks of a failed job may continue."""
+    """Returns a unique name: two attempts of one task may run at once, and tasks of a failed job may continue."""
     return SystemEntropy().token(4).hex()
 
 
 def _write(
     store: IndexStore, topic_id: int, name: str, fill: Callable[[Write], IndexFileHead]
 ) -> tuple[IndexFileHead, IndexFileSink]:
-    """Writes a file with the bytes that `fill` puts; its head and the sink of it. A failed file is removed."""
+    """Writes a file with the bytes of `fill`. Returns its head and its sink. A failed file is removed."""
     sink = store.write(topic_id, name)
     try:
         head = fill(sink.put)

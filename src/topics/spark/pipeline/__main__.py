@@ -21,5 +21,5 @@ def start() -> int:
 if __name__ == "__main__":
     code = start()
     sys.stdout.flush()
-    # Spark's threads would delay a normal exit; the Java process ends when this one's pipes close.
+    # Spark's threads would delay a normal exit; the Java process ends when the pipes of this process close.
     os._exit(code)

@@ -48,7 +48,7 @@ class ArchiveFinding(msgspec.Struct, frozen=True):
 
 
 class LostRecords(msgspec.Struct, frozen=True):
-    """Records of a lost file that the log no longer has; `records` are at most so many."""
+    """Records of a lost file that the log no longer has; `records` is an upper bound."""
 
     topic: str
     from_seq: int
@@ -63,7 +63,7 @@ class ArchiveReport(msgspec.Struct):
     files: int = 0
     bytes: int = 0
     records: int = 0
-    """The records in files that count, hidden ones included."""
+    """The records in live files, including hidden ones."""
     tables: int = 0
     """The tables that were compared with the ledger."""
     findings: list[ArchiveFinding] = []
@@ -107,7 +107,7 @@ class ArchiveCheck:
         return report
 
     def repair(self, now_ms: int, on_total: Callable[[int], None], on_bytes: Callable[[int], None]) -> ArchiveReport:
-        """Repairs what `verify` finds; the caller holds the pipeline lock. The report has what was found."""
+        """Repairs the findings of `verify`, and reports them. The caller holds the pipeline lock."""
         report = self.verify(True, on_total, on_bytes)
         if report.sound or any(one.remedy == NO_REPAIR for one in report.findings):
             return report
@@ -116,7 +116,7 @@ class ArchiveCheck:
         found = missing_files([path for path in damaged if path in state.files], state, self._topics(), give_up=True)
         if found.events:
             self._store.commit(state, found.events, now_ms)
-        # Retired files stay a while for their readers, and nobody can read these.
+        # Retired files stay for a while for their readers, but these cannot be read.
         self._store.remove_files(damaged)
         for finding in report.findings:
             if finding.remedy == BUILT_AGAIN:

@@ -52,8 +52,10 @@ def failure_of(error: Exception) -> JobFailedError:
 
 
 def job_errors() -> tuple[type[Exception], ...]:
-    """The exceptions of a job that failed on a working Spark. A dead Java process raises others: then no job can run,
-    and the failure has no information about the work."""
+    """The exceptions of a job that failed on a working Spark.
+
+    A dead Java process raises others: then no job can run, and the failure proves nothing about the work.
+    """
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - the other executor runs without Spark
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
@@ -62,7 +64,7 @@ def job_errors() -> tuple[type[Exception], ...]:
 
 
 class JavaEndedError(TopicsError):
-    """The Java process of Spark was killed or crashed. That has no information about the work."""
+    """The Java process of Spark was killed or crashed. This proves nothing about the work."""
 
 
 def java_errors() -> tuple[type[Exception], ...]:
@@ -96,7 +98,7 @@ class InlineExecutor:
         return None
 
     def probe(self) -> None:
-        """Succeeds always: there are no worker processes."""
+        """Always succeeds, because there are no worker processes."""
 
 
 class SparkExecutor:
@@ -115,12 +117,12 @@ class SparkExecutor:
         from pyspark.errors import PySparkException  # noqa: PLC0415
 
         if is_remote(self._spark):
-            with suppress(PySparkException):  # The server is gone, and the session with it.
+            with suppress(PySparkException):  # The server has stopped, and the session with it.
                 self._spark.stop()
 
     def parallelism(self) -> int:
         if is_remote(self._spark):
-            # A Connect client cannot ask for it, but the default partitioning of a range reveals it.
+            # A Connect client cannot request it, but the default partitioning of a range reveals it.
             if not self._parallelism:
                 self._parallelism = max(_partitions_of_a_range(self._spark), 1)
             return self._parallelism

@@ -29,7 +29,7 @@ class JobFailedError(TopicsError):
 
 
 class WorkersUnavailableError(JobFailedError):
-    """No worker process started. That has no information about the work: the round is tried again later."""
+    """No worker process started. This proves nothing about the work: the round is tried again later."""
 
 
 class JobRunner(Protocol):
@@ -49,7 +49,7 @@ class FailureBisection(msgspec.Struct):
     failed_topics: set[tuple[str, int]] = set()
     """Products and topics with a failed segment: their other segments are not searched."""
     unavailable: WorkersUnavailableError | None = None
-    """Set when no worker starts any more: outcomes until then count, and the rest has not failed."""
+    """Set when no worker starts any more: earlier outcomes are valid, and the rest has not failed."""
 
 
 def bisect_failure(executor: JobRunner, pieces: Sequence[Piece], alone: bool, about: str = "") -> FailureBisection:
@@ -139,7 +139,7 @@ def split_piece(piece: Piece) -> list[Piece]:
 
 
 def _single_topic(piece: Piece) -> tuple[str, int] | None:
-    """The product and the topic of a piece that is for one of each; None for others, and for chores."""
+    """Returns the product and the topic of a piece with one of each; None for others, and for chores."""
     found = {(name, work.topic_id) for work in piece.segments for name, _ in work.requests}
     return found.pop() if len(found) == 1 and not piece.chores else None
 

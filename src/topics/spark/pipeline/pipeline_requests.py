@@ -1,4 +1,5 @@
-"""Pipeline requests: work that an operator asks of the process that runs the pipeline, and the pause of the server's.
+"""Pipeline requests: work that operators request from the process that runs the pipeline, and the pause of the server's
+pipeline.
 
     pipeline/requests/<ms>-<token>.json    JSON with a checksum: a `PipelineRequest`; removed when it is done
     pipeline/paused.json                   JSON with a checksum: a `Pause`; there while the server's pipeline is paused
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 Kind = Literal["rebuild", "compact", "erase", "backfill"]
 REQUESTS_MAX = 1000
-"""Requests that may wait: each is a file, and all of them are read by a server."""
+"""The maximum number of waiting requests: each is a file, and a server reads all of them."""
 
 
 class PipelineRequest(msgspec.Struct, frozen=True):
@@ -45,7 +46,7 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class TooManyRequestsError(TopicsError):
-    """So many requests wait that no more are taken."""
+    """Too many requests are waiting."""
 
 
 class RequestQueue:
@@ -78,7 +79,7 @@ class RequestQueue:
         return {name: request for name, request in sorted(self._read.items()) if request is not None}
 
     def remove_unreadable(self) -> None:
-        """Removes damaged files: their request cannot be read. For the process that has the lock."""
+        """Removes damaged files, whose requests cannot be read. Requires the lock."""
         self.waiting()
         damaged = [name for name, request in self._read.items() if request is None]
         for name in damaged:
@@ -96,7 +97,7 @@ class RequestQueue:
         replace_file(self._fs, self._paused, checksummed(Pause(by, now_ms)))
 
     def resume(self) -> bool:
-        """Ends the pause; whether there was one."""
+        """Ends the pause. Returns whether there was one."""
         there = self._fs.exists(self._paused)
         if there:
             self._fs.remove(self._paused)
@@ -105,7 +106,7 @@ class RequestQueue:
 
     def paused(self) -> Pause | None:
         data = read_whole(self._fs, self._paused)
-        # A damaged file still states that somebody wanted a pause.
+        # A damaged file still shows that a pause was requested.
         return None if data is None else opened(data, Pause) or Pause("a file that cannot be read", 0)
 
     def _names(self) -> list[str]:

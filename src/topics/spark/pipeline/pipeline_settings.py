@@ -38,7 +38,7 @@ RECORDED = (
     "archive_dir", "archive_catalog", "archive_table", "archive_typed", "archive_erase_ms", "archive_file_bytes",
     "archive_retention_ms", "archive_grace_ms", "archive_keep_snapshots_ms", "cold_dir",
 )  # fmt: skip
-"""The settings that are recorded. Each of them decides what is kept, and where."""
+"""The settings that are recorded. Each of them determines which data is stored, or where."""
 _PLACES = {"archive_dir", "cold_dir"}
 """The settings that are recorded in the data folder alone."""
 
@@ -47,7 +47,7 @@ _SETTINGS = {setting.name: setting for setting in SETTINGS}
 
 
 class SettingsConflictError(SettingsError):
-    """A run was given settings that differ from those the archive was made with."""
+    """The settings of a run differ from the recorded ones of the archive."""
 
 
 def layout_of(settings: Settings) -> Layout:
@@ -55,7 +55,7 @@ def layout_of(settings: Settings) -> Layout:
 
 
 def archive_root(settings: Settings) -> str:
-    """Where the archive is: a folder, or the URL of an object store."""
+    """The location of the archive: a folder, or the URL of an object store."""
     return absolute(check_place(settings.archive_dir, "the archive")) or layout_of(settings).archive
 
 
@@ -144,7 +144,7 @@ def record_first_use(settings: Settings) -> None:
 
 
 def recorded(settings: Settings) -> Record | None:
-    """The settings that are recorded in the data folder; None where none are."""
+    """The settings recorded in the data folder; None if there are none."""
     return _read(PosixFileSystem(), layout_of(settings).pipeline_settings)
 
 
@@ -174,7 +174,7 @@ def _with(
 
 
 def _check_there(layout: Layout, settings: Settings, files: Callable[[Settings], FileSystem]) -> None:
-    """Refuses to begin an archive in the place of one that is not there, such as a folder that is not mounted."""
+    """Refuses to create an archive in place of a missing one, such as an unmounted folder."""
     root = archive_root(settings)
     if _has_archived(layout) and not _names(files(settings), f"{root}/ledger"):
         raise SettingsConflictError(
@@ -199,7 +199,7 @@ def _place(settings: Settings) -> str | None:
 
 
 def _cold(settings: Settings) -> Record:
-    """The cold tier as it is recorded: nothing without one, so that it can be added later."""
+    """The recorded form of the cold tier: empty without one, so that it can be added later."""
     place = absolute(check_place(settings.cold_dir))
     return {} if place is None else {"cold_dir": place}
 

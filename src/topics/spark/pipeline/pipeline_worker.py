@@ -115,7 +115,7 @@ def make_pipeline(
     """The pipeline with every product that the settings enable; `compact` erases all deleted records at once.
 
     Without `keep_replaced`, replaced files and snapshots are removed at once, without a grace for their readers.
-    `on_note` receives what an operator should know, and whether something is left to do about it.
+    `on_note` receives notes for the operator, and whether an action is left to do.
     """
     layout = layout_of(settings)
     products: list[Product] = []
@@ -151,9 +151,10 @@ def make_pipeline(
 
 
 def remote_access(settings: Settings) -> tuple[str, str]:
-    """The server that tasks without the data folder read it from, and where they write; empty without `pipeline_url`.
+    """The server from which tasks without the data folder read, and the place to which they write; empty without
+    `pipeline_url`.
 
-    Raises SettingsError where there is no object store to write to.
+    Raises SettingsError without an object store to write to.
     """
     if settings.pipeline_url is None:
         return "", ""
@@ -203,7 +204,7 @@ def hold_pipeline(fs: FileSystem, layout: Layout, who: str) -> FolderLock:
 
 
 def check_tracked(fs: FileSystem, layout: Layout) -> None:
-    """Raises UntrackedError beside a server that does not keep deletes: the archive would go on showing those records.
+    """Raises UntrackedError beside a server that does not keep deletes: the archive would still show those records.
 
     Without a server nothing is deleted, and the next server keeps deletes because it finds an acknowledgement. The
     catalog is not evidence of a server: until the first checkpoint of a server it is that of the previous server.
@@ -220,7 +221,7 @@ def check_tracked(fs: FileSystem, layout: Layout) -> None:
 
 
 class PipelineRun(NamedTuple):
-    """The pipeline of a folder, locked for this process. Leaving it as a context saves how it ended, and unlocks it."""
+    """The pipeline of a folder, locked for this process. Leaving the context saves the outcome and unlocks it."""
 
     settings: Settings
     fs: FileSystem
@@ -253,8 +254,8 @@ def open_run(
 ) -> PipelineRun:
     """Locks the pipeline, resolves the settings with the recorded ones, and records them.
 
-    Raises PipelineBusyError, SettingsConflictError, and for a run `by_hand` UntrackedError. The status file has any
-    error but the first, as it has those of the run.
+    Raises PipelineBusyError, SettingsConflictError, and for a run `by_hand` UntrackedError. The status file gets every
+    error except for the first.
     """
     near, layout = PosixFileSystem(), layout_of(settings)
     lock = hold_pipeline(near, layout, who)
@@ -278,7 +279,7 @@ def open_run(
 
 
 class RequestWorker:
-    """Does the requests of operators in the process that has the lock of the pipeline.
+    """Runs the requests of operators in the process that has the lock of the pipeline.
 
     `make` makes a pipeline with an empty memory, so that it looks at every topic and file again. Its arguments are
     those of `make_pipeline`: whether it rewrites all files with deleted records, and whether it keeps replaced files.
@@ -413,7 +414,7 @@ def note_failure(fs: FileSystem, layout: Layout, error: Exception, clock: Clock)
 
 
 def told(error: Exception) -> str:
-    """An error as the status has it."""
+    """Returns an error in the form of the status."""
     return f"{type(error).__name__}: {error}"[:500]
 
 

@@ -2,8 +2,8 @@
 
 Files are read over HTTP from the server of the folder (`GET /v0/pipeline/files`, scope admin), and fetched to a
 temporary file, so that a large one needs no memory. Files are written below `transfer`, a place in the object store
-that every machine reaches; the driver copies them into the folder before a manifest names them. A task that is killed
-or repeated leaves files there that nobody names. They are removed by the next process that runs the pipeline.
+that every machine reaches; the driver copies them into the folder before a manifest names them. A killed or repeated
+task leaves unreferenced files there, which the next process that runs the pipeline removes.
 
 The key of the server is taken from the task's own environment, TOPICS_API_KEY, and never sent with the work.
 """
@@ -27,7 +27,7 @@ _ATTEMPTS = 3
 
 
 class FetchedFile:
-    """A file that was fetched whole; for reading."""
+    """A fetched file, for reading."""
 
     def __init__(self, parts: "FileSource", path: str) -> None:
         with tempfile.TemporaryFile() as file:
@@ -63,10 +63,10 @@ class FetchedFile:
         self.write_at(0, b"")
 
     def sync(self) -> None:
-        """There is nothing to be written."""
+        """Nothing to write."""
 
     def close(self) -> None:
-        """Views of it stay good."""
+        """Views of it stay valid."""
 
 
 class FileSource:
@@ -104,7 +104,7 @@ class FileSource:
                 answer = self._connection.getresponse()
                 return answer.status, {name.lower(): text for name, text in answer.getheaders()}, answer.read()
             except (http.client.HTTPException, OSError) as error:
-                # Also a connection that was closed while it was idle.
+                # This may also be a connection that was closed while idle.
                 self._connection.close()
                 if attempt + 1 == _ATTEMPTS:
                     raise StoreUnavailable(f"{self._url} does not answer: {error}") from error
@@ -130,7 +130,7 @@ class RemoteFolder:
         return list(self._written)
 
     def close(self) -> None:
-        """Closes the connection to the server. Files that were opened stay good."""
+        """Closes the connection to the server. Open files stay valid."""
         self._source.close()
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
@@ -213,11 +213,11 @@ class RemoteFolder:
 
 
 def remote_folder(files: FileSystem, root: str, url: str, transfer: str) -> RemoteFolder:
-    """The data folder `root` as the server at `url` serves it to this machine."""
+    """Returns the data folder `root`, read from the server at `url`."""
     return RemoteFolder(files, root, FileSource(url, os.environ.get("TOPICS_API_KEY")), transfer)
 
 
-# The driver's part.
+# The part of the driver.
 
 
 def discard(files: FileSystem, transfer: str, paths: Sequence[str]) -> None:
@@ -258,7 +258,7 @@ def _copy(reader: File, files: FileSystem, target: str) -> None:
 
 
 def clear(files: FileSystem, transfer: str) -> None:
-    """Removes what tasks of earlier processes have left in the transfer."""
+    """Removes files that tasks of earlier processes have left in the transfer."""
     for path in list(_left(files, transfer)):
         files.remove(path)
 

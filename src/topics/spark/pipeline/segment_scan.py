@@ -53,12 +53,12 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     segments: list[SegmentWork] = []
     chores: list[ChoreWork] = []
     places: list[str] = []
-    """Folders that a task must find the nonce in, to prove that its machine sees the same ones as the driver."""
+    """Folders in which a task must find the nonce, to prove that its machine has the same ones as the driver."""
     nonce: str = ""
     server: str = ""
-    """The URL of the server that a machine without the data folder reads it from; empty where there is none."""
+    """The URL of the server from which a machine without the data folder reads; empty if there is none."""
     transfer: str = ""
-    """Where such a machine writes files of the data folder: a place in an object store."""
+    """The place in an object store to which such a machine writes files of the data folder."""
 
 
 class PieceOutcome(msgspec.Struct, array_like=True):
@@ -70,15 +70,15 @@ class PieceOutcome(msgspec.Struct, array_like=True):
     bytes: int = 0
     segments: int = 0
     short: str = ""
-    """The resource that the machine ran out of before the piece was done; that is not a failure of the work."""
+    """The resource that was exhausted before the piece was done, which is not a failure of the work."""
     elsewhere: str = ""
-    """Why the task's machine does not see the same folders as the driver; nothing of the piece was done then."""
+    """The reason why the task's machine does not have the same folders as the driver; the piece was not run then."""
     sent: list[str] = []
     """Files of the data folder that the task has written to the transfer."""
 
 
 class _ShortError(Exception):
-    """No disk space, descriptors or memory, or a store that does not answer: the piece is tried again later."""
+    """No disk space, descriptors or memory, or an unavailable store: the piece is tried again later."""
 
 
 _pieces = msgspec.msgpack.Decoder(Piece)
@@ -104,7 +104,8 @@ def nonce_path(place: str) -> str:
 
 
 def reached(fs: FileSystem, piece: Piece) -> tuple[FileSystem, str]:
-    """The files as this machine reaches them, and why it does not reach the folders of the driver; empty where it does.
+    """Returns the files as accessible from this machine, and the reason why the driver's folders are not; empty if they
+    are.
 
     Without the proof, files written to a folder of the same name on another machine would count as archived. A machine
     without the data folder reads it from the server, if there is one.
@@ -179,7 +180,7 @@ class _Task:
         if not requests:
             return
         try:
-            # Read whole first: a segment that is damaged near its end must not reach any product in part.
+            # Read completely first: a segment that is damaged near its end must not reach any product in part.
             batches = list(read_segment(self._fs, self._layout, segment.ref()))
         except SegmentGoneError:
             return  # Evicted or deleted since it was planned.
@@ -232,7 +233,7 @@ class _Task:
 def within(
     batches: Sequence[pa.RecordBatch], ref: SegmentRef, requests: Iterable[tuple[str, SegmentRequest]]
 ) -> Sequence[pa.RecordBatch]:
-    """The range that one product requested of a segment that was read for several."""
+    """The range that one product requested of a shared segment."""
     if all((request.ref.from_seq, request.ref.to_seq) == (ref.from_seq, ref.to_seq) for _, request in requests):
         return batches
     kept = []

@@ -31,7 +31,7 @@ CLOCK_SLACK_MS = 600_000
 
 
 class Quarantine(msgspec.Struct, frozen=True):
-    """A topic that a product skips until `retry_at_ms` because it failed, so that it does not block others."""
+    """A failed topic that a product skips until `retry_at_ms`, so that it does not block others."""
 
     topic_id: int
     topic: str
@@ -47,7 +47,7 @@ class Quarantine(msgspec.Struct, frozen=True):
 
 
 class LastRun(msgspec.Struct, frozen=True):
-    """The last round that had something to do."""
+    """The last round with work."""
 
     started_ms: int
     took_ms: int
@@ -67,12 +67,12 @@ class ProductStatus(msgspec.Struct, frozen=True):
     quarantined: int
     """The number of quarantined topics and other subjects."""
     error: str | None = None
-    """Why it was skipped in the last round; None when it was not."""
+    """The reason why it was skipped in the last round; None if it was not."""
     records: int = 0
     """Records processed so far."""
     segments: int = 0
     records_per_s: float = 0.0
-    """Of the last round with records; all products of a round share its duration."""
+    """The speed of the last round with records; all products of a round share its duration."""
     failures: int = 0
     """Failures of topics or other subjects, plus rounds in which it was skipped."""
     lag_records: int = 0
@@ -86,9 +86,9 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     """The resources of the worker process."""
 
     start_ms: int
-    """How long Spark took to start, from nothing to a session."""
+    """The time to start Spark, up to the session."""
     memory_bytes: int
-    """Memory of the process, of Java and of the workers of tasks, after the last round that had something to do."""
+    """The memory of the process, of Java and of the task workers, after the last round with work."""
 
 
 class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +97,7 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     catalog: int = 0
     """The number of the last catalog that was processed."""
     due_ms: int | None = None
-    """When there is work even if the catalog does not change, such as removing a file; None for never."""
+    """The next time at which there is work without a change of the catalog, such as removing a file; None for never."""
     lag_segments: int = 0
     lag_bytes: int = 0
     lag_ms: int = 0
@@ -106,21 +106,21 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     lag_catalog: int = 0
     """The number of the catalog that the lag was counted in."""
     listed: Listed | None = None
-    """Every segment that this catalog and earlier ones named; None where an earlier version counted the lag."""
+    """The number of segments that this catalog and earlier ones named; None if an earlier version counted the lag."""
     rounds: int = 0
     records: int = 0
-    """Records published so far: of the archive, or where there is none of the product with the most."""
+    """Records published so far by the archive, or without one by the product with the most."""
     bytes: int = 0
     segments: int = 0
     failures: int = 0
     """Rounds that failed as a whole since the last success."""
     error: str | None = None
-    """Why the last round failed as a whole; None after a success."""
+    """The reason why the last round failed as a whole; None after a success."""
     last_run: LastRun | None = None
     quarantined: tuple[Quarantine, ...] = ()
     products: tuple[ProductStatus, ...] = ()
     worker: WorkerStatus | None = None
-    """Of the last process that started Spark; None before that, or where Spark runs on another machine."""
+    """The resources of the last process that started Spark; None before that, or if Spark runs on another machine."""
 
     def is_ahead(self, now_ms: int) -> bool:
         """Whether the clock was set back since it was written."""
@@ -158,7 +158,7 @@ def opened(data: bytes | None, kind: type[T]) -> T | None:
 
 
 def summary(status: PipelineStatus) -> list[str]:
-    """Lines about the rows in the archive's table and the records to go."""
+    """Lines about the rows in the archive's table and the remaining records."""
     rows = next((one.rows for one in status.products if one.product == ARCHIVE), None)
     shown = [] if rows is None else [f"{rows} rows in the table"]
     to_go = f"{status.lag_records} records to go in {status.lag_segments} segments"
@@ -188,13 +188,13 @@ class RunProgress(msgspec.Struct, frozen=True):
     started_ms: int
     updated_ms: int
     ended_ms: int | None = None
-    """None while it runs. A process that was killed cannot set it: then nobody holds the lock of the pipeline."""
+    """None while it runs. A killed process cannot set it, but then the lock of the pipeline is free."""
     rounds: int = 0
     records: int = 0
     """Records that it has published."""
     bytes: int = 0
     error: str | None = None
-    """Why it failed."""
+    """The reason why it failed."""
     job: JobProgress | None = None
 
 
@@ -213,7 +213,7 @@ class RunReporter:
         now = clock.now_ms()
         self.progress = RunProgress(by, now, now)
         self._before = self.progress
-        """As it was when the current round began."""
+        """The status at the start of the current round."""
 
     def begin(self) -> None:
         self._update()
@@ -230,7 +230,7 @@ class RunReporter:
                 self._save()
 
     def published(self, records: int, nbytes: int) -> None:
-        """Notes what the current round has published so far."""
+        """Notes the published records of the current round."""
         self._note(records=self._before.records + records, bytes=self._before.bytes + nbytes)
 
     def round_over(self) -> None:
@@ -272,7 +272,7 @@ def _progress_path(layout: Layout) -> str:
 
 
 class StatusWatch:
-    """Both files as they are now, for a server: a file is decoded when its bytes have changed."""
+    """Reads both files for a server; a file is decoded if its bytes have changed."""
 
     def __init__(self, fs: FileSystem, layout: Layout, is_locked: Callable[[str], bool]) -> None:
         self._fs = fs
@@ -282,7 +282,7 @@ class StatusWatch:
         self.status = PipelineStatus()
         self.progress: RunProgress | None = None
         self.is_running = False
-        """Whether a process runs the pipeline, as its progress and the lock show."""
+        """Returns whether a process runs the pipeline, according to its progress and the lock."""
 
     def look(self) -> None:
         if self._changed(_status_path(self._layout)):
@@ -292,7 +292,7 @@ class StatusWatch:
             self.progress = opened(self._data[path], RunProgress)
             self.is_running = self.progress is not None and self.progress.ended_ms is None
         if self.is_running:
-            # A process that was killed stays dead: it is not asked again, so that a new run finds the lock free.
+            # A killed process stays dead: the lock is not tested again, so that a new run finds it free.
             self.is_running = self._is_locked(f"{self._layout.pipeline}/lock")
 
     def _changed(self, path: str) -> bool:
@@ -314,13 +314,13 @@ def quarantine(
     return (*others, Quarantine(topic_id, topic, product, reason[:500], since, attempts, now_ms + wait))
 
 
-# Exit status of the worker process, as its server saw it.
+# Exit status of the worker process, seen by its server.
 #
 # A process that was killed, or whose disk was full, could not save its error. Such an exit counts as a failed round and
 # is reported in place of the missing error, until a process has finished a round or exited successfully.
 
 BUSY = 3
-"""The exit code of a process that found the pipeline locked."""
+"""The exit code of a process for which the pipeline was locked."""
 
 
 class ExitStatus:

@@ -69,12 +69,12 @@ class Supervisor:
         self._watch_files = StatusWatch(fs, self._layout, is_locked)
         self._queue = RequestQueue(fs, self._layout)
         self.requests: tuple[PipelineRequest, ...] = ()
-        """The requests of operators that wait, as last seen."""
+        """The waiting requests of operators at the last check."""
         self.paused: Pause | None = None
         """Set while the pipeline of the server is paused."""
         self._exit_status = ExitStatus()
         self.retry_at_ms: int | None = None
-        """When a process is started after a failed one; None while one runs, or none has failed."""
+        """The time of the next start after a failure; None while a process runs, or if none has failed."""
 
     @property
     def running(self) -> bool:
@@ -117,7 +117,7 @@ class Supervisor:
         return next((one for one in self._status.quarantined if (one.topic, one.product) == (topic, product)), None)
 
     def fails(self, product: str) -> bool:
-        """Whether rounds fail, and not because of other products alone."""
+        """Whether rounds fail, and not only because of other products."""
         status = self.status()
         sick = [one.product for one in status.products if one.error is not None]
         return self.enabled and status.error is not None and (not sick or product in sick)
@@ -146,7 +146,7 @@ class Supervisor:
         """Whether there is work for the process."""
         status, now = self._status, self._clock.now_ms()
         if self.requests and self._work_number():
-            return True  # Without a catalog nothing could be done about them.
+            return True  # Without a catalog they could not be run.
         if self._work_number() > status.catalog or not all(one.is_active(now) for one in status.quarantined):
             return True
         if status.due_ms is not None and (status.due_ms <= now or status.is_ahead(now)):
@@ -166,7 +166,7 @@ class Supervisor:
                     if self._may_launch() and self.has_work():
                         self._launch()
             except Exception as error:
-                # The server continues whatever the error is, and so do the attempts.
+                # The server and the attempts continue after any error.
                 _log.exception("the pipeline's process could not be started")
                 self._exit_status.note_unreported(f"its process could not be started: {error}", self._status)
                 self._back_off()
