@@ -114,6 +114,9 @@ class ConsumerFeature:
         """Whether recovery is over, so that what happens is news."""
 
     def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
+        if self.recovered:
+            self.apply(topic, decode_mark(frame.body))
+            return
         self.of(topic).apply(decode_mark(frame.body))
         self._release(topic)
 

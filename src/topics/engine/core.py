@@ -123,6 +123,8 @@ class EngineOptions(EngineSettings, frozen=True, kw_only=True):
     backup_dir: str | None = None
     restoring: bool = False
     """Whether it is a restore that opens the folder it is filling."""
+    following: bool = False
+    """Whether the state is only what a standby replays of its primary's log (`engine.following`)."""
     wal_shards: int = 1
     track_removals: bool = False
     """Whether deletes from sealed segments are reported to an archive even after the segments are removed."""
@@ -364,10 +366,10 @@ class EngineCore(EngineEvents):
     def expire(self, topic: Topic) -> None:
         """Lets time do its work before anyone looks. Readers never wait for the log here, and never fail.
 
-        The frame is logged without waiting: it keeps expired records from reappearing if the clock is set back, and
-        from counting as deleted.
+        A standby leaves that to its primary. The frame is logged without waiting: it keeps expired records from
+        reappearing if the clock is set back, and from counting as deleted.
         """
-        if not topic.config.ttl_ms or not topic.live_count:
+        if not topic.config.ttl_ms or not topic.live_count or self.path.follows:
             return
         if self.topics.get(topic.id) is not topic:
             # A deleted topic may still be held: its records no longer count.

@@ -16,13 +16,14 @@ The block inside a frame of any kind that carries one.
 A FORWARD carries no block: its records are those of another topic's frames (`routers.router_frames`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from topics.engine.topic import Topic
 from topics.log.frame import Frame, FrameKind, decode_fence
 from topics.queues.queue_frames import decode_arrival
 from topics.streams.stream_frames import stream_block_in
+from topics.system.events import Event
 from topics.transactions.transaction_frames import decode_append, staged_block
 
 
@@ -74,6 +75,9 @@ class Features:
     def __init__(self) -> None:
         self._by_kind: dict[FrameKind, Feature] = {}
         self._by_name: dict[str, Feature] = {}
+        self.followed: Event[Sequence[Topic]] = Event()
+        """A standby has replayed frames of these topics in a running engine: they are reconciled at once, as
+        `Feature.reconcile` does for all topics at the end of a recovery."""
 
     def add(self, feature: Feature) -> None:
         self._by_name[feature.name] = feature

@@ -377,7 +377,7 @@ class Recovery:
         if created is not None:
             topic = Topic(frame.topic_id, created.name, created.epoch, decode_config(created.config), created.ts, True)
             grant(topic, core.applier.reserve)
-            core.topics[topic.id] = topic
+            self._begin_topic(topic)
             core.epochs.note_created(created.epoch, created.ts)
             core.next_topic_id = max(core.next_topic_id, topic.id + 1)
         known = core.topic_at(frame.topic_id)
@@ -396,6 +396,10 @@ class Recovery:
                     self._append_block(known, block)
         except SegmentDamaged as damage:
             raise LogDamaged(Finding(damage.path, damage.reason, topic=known.name), None) from damage
+
+    def _begin_topic(self, topic: Topic) -> None:
+        """A topic was created; it has its name once everything is read."""
+        self._core.topics[topic.id] = topic
 
     def _created(self, topic: Topic, frame: Frame) -> None:
         """All there is to it was done."""
@@ -425,13 +429,16 @@ class Recovery:
     def _append_if_committed(self, topic: Topic, frame: Frame) -> None:
         """Records of a transaction, which count where its commit is in the log, in whichever shard that is."""
         number, block = decode_append(frame.body)
-        if self._commits is None:
-            self._commits = set()
-            self.walk_log(self._note_commit)
-        if number in self._commits:
+        if self._is_committed(number):
             self._append_block(topic, block)
         else:
             self._skip_block(topic, block)
+
+    def _is_committed(self, number: int) -> bool:
+        if self._commits is None:
+            self._commits = set()
+            self.walk_log(self._note_commit)
+        return number in self._commits
 
     def _note_commit(self, frame: Frame) -> None:
         if frame.kind is FrameKind.TXN_COMMIT:
@@ -486,7 +493,9 @@ class Recovery:
         durability = topic.config.durability
         head = topic.head
         if durability is Durability.EPHEMERAL:
-            self._lose_unlogged(topic, head if self._snapshots_have_all else max(head, topic.ceiling))
+            # The log of a primary goes on at its head, whatever its ceiling is.
+            known = self._snapshots_have_all or core.path.follows
+            self._lose_unlogged(topic, head if known else max(head, topic.ceiling))
         elif durability.reserves_seqs and topic.ceiling > head and not (self._same_boot or self._log_is_whole):
             # Seqs up to the ceiling may have been assigned and lost. They are never assigned again, and reads report
             # them. While the machine kept running, the page cache kept every write, and nothing can be missing.

@@ -105,13 +105,16 @@ class HeldTopics:
 
 
 class RemoteOptions(Protocol):
-    """Settings of class `remote`."""
+    """Settings of class `remote`, and of standbys."""
 
     @property
     def backup_dir(self) -> str | None: ...
 
     @property
     def restoring(self) -> bool: ...
+
+    @property
+    def following(self) -> bool: ...
 
     @property
     def remote_timeout_ms(self) -> int: ...
@@ -394,6 +397,8 @@ class WritePath:
         )
         """Acknowledgements of class `remote`."""
         self.remote.shown = engine.wake
+        self.follows = options.following
+        """Whether this is a standby, which logs nothing itself."""
         self.lease: PrimaryLease | None = None
         """None unless another server may take over."""
 
@@ -459,9 +464,14 @@ class WritePath:
 
     def takes_notes(self, topic: Topic) -> bool:
         """Returns whether a frame without a waiting caller can be logged: not for a topic being deleted, nor in a
-        closed or failed log."""
+        closed or failed log, nor by a standby."""
         engine = self.engine
-        return not topic.closing and not engine.closed and engine.shards[topic.shard].writer.poison is None
+        return (
+            not self.follows
+            and not topic.closing
+            and not engine.closed
+            and engine.shards[topic.shard].writer.poison is None
+        )
 
     def logs_removals(self, topic: Topic) -> bool:
         """Returns whether a removal needs a frame: without one, replay would restore the records.

@@ -151,12 +151,14 @@ class Dispatcher:
         self._open_window(queue, jitter_ms)
 
     def refresh(self, queue: Queue) -> int:
-        """Expires leases and delays of a queue; returns the current time."""
+        """Expires leases and delays of a queue; returns the current time. A standby leaves that to its primary."""
         core, topic, lease_table = self._core, queue.jobs.topic, queue.lease_table
         if topic.config.ttl_ms:
             core.expire(topic)
         lost = lease_table.forget_below(topic.evict_floor)
         now = core.steady()
+        if core.path.follows:
+            return now
         if lease_table.sweep(now) or lost:
             self.schedule(queue)
         return now

@@ -563,6 +563,11 @@ class LeaseTable:
         heapify(self._deadlines)
         self._noted = len(self.leases)
 
+    @property
+    def is_loose(self) -> bool:
+        """Whether replayed changes have left more behind in its lists than a sweep would leave."""
+        return len(self._delays) + len(self._free) > 2 * self._known_count() + _STALE_MAX
+
     def rebuild(self, is_live: Callable[[int], bool]) -> None:
         """Ends replay: forgets missing records, and starts delivery from the front."""
         self._forget_all([seq for seq in {*self._known_seqs(), *self.failures} if not is_live(seq)])

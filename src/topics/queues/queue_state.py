@@ -484,6 +484,7 @@ class QueueFeature:
         core.applier.deleted.subscribe(self._deleted)
         core.applier.marked.subscribe(self._marked)
         core.topic_removed.subscribe(self._topic_deleted)
+        core.features.followed.subscribe(self._followed)
 
     # Recovery
 
@@ -546,6 +547,15 @@ class QueueFeature:
                 in_flight += queue.lease_table.in_flight
         # Queues that a later frame deletes may have been counted before.
         core.totals.in_flight.total = in_flight
+
+    def _followed(self, topics: Sequence[Topic]) -> None:
+        # The other half of a move comes with its own frame.
+        self._arrivals = []
+        for topic in topics:
+            queue = find_queue(topic)
+            if queue is not None and queue.lease_table.is_loose:
+                queue.lease_table.rebuild(queue.jobs.is_live)
+                self._core.memory.note(topic)
 
     # Snapshots
 

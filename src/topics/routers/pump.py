@@ -228,6 +228,8 @@ class Pump:
             self._due.append(router)
 
     def _schedule(self) -> None:
+        if self._core.path.follows:
+            return  # The copies come with the log of the primary.
         if (self._due or self._passed) and not self._scheduled and not self._running:
             self._scheduled = True
             self._core.defer(self._run)
@@ -289,7 +291,7 @@ class Pump:
         continue as usual.
         """
         late = [dest for dest in dests if self._registry.is_behind(dest)]
-        if self._running or not late:
+        if self._running or not late or self._core.path.follows:
             return
         self._running = True
         cost = 0.0

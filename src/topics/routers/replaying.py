@@ -9,7 +9,8 @@ that was deleted and created again under the same name is a different one.
 import logging
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -174,32 +175,87 @@ class LogIndex:
         """The copies of a forward, from resolved frames."""
         if forward.by_value:
             return self.copies(forward)
-        known = [slice_ for place in self._places(forward) for slice_ in self._memo[place]]
-        pieces: list[Piece] = []
-        group: list[RecordSlice] = []
-        seq, start, base = forward.first_seq + forward.lost, 0, forward.base
-
-        def finish() -> None:
-            nonlocal base
-            if group:
-                copies = cut_copies(group, CopyChange(forward.keep_node, forward.keep_tag, forward.stamp))
-                pieces.append(Piece(start, base, render(copies, start, forward.ts, base)))
-                base += len(pieces[-1].fragments.text) + 1
-                group.clear()
-
-        for forwarded in forward.ranges:
-            for slice_, count in _covering(known, forwarded):
-                if slice_ is None:
-                    finish()
-                else:
-                    start = start if group else seq
-                    group.append(slice_)
-                seq += count
-        finish()
-        return pieces
+        return _copies_of(forward, [slice_ for place in self._places(forward) for slice_ in self._memo[place]])
 
 
-def _covering(slices: list[RecordSlice], forwarded: SeqRange) -> list[tuple[RecordSlice | None, int]]:
+def _copies_of(forward: Forward, known: Sequence[RecordSlice]) -> list[Piece]:
+    """The copies of a forward that names records of its source, as far as those are known."""
+    pieces: list[Piece] = []
+    group: list[RecordSlice] = []
+    seq, start, base = forward.first_seq + forward.lost, 0, forward.base
+
+    def finish() -> None:
+        nonlocal base
+        if group:
+            copies = cut_copies(group, CopyChange(forward.keep_node, forward.keep_tag, forward.stamp))
+            pieces.append(Piece(start, base, render(copies, start, forward.ts, base)))
+            base += len(pieces[-1].fragments.text) + 1
+            group.clear()
+
+    for forwarded in forward.ranges:
+        for slice_, count in _covering(known, forwarded):
+            if slice_ is None:
+                finish()
+            else:
+                start = start if group else seq
+                group.append(slice_)
+            seq += count
+    finish()
+    return pieces
+
+
+_RECENT_BYTES = 16 * 1024 * 1024
+
+
+class SourceRecords:
+    """The copies of forwards for a standby, which replays them in a running engine: the source has the records by then.
+
+    Records that a cap evicted a moment before are kept, up to a number of bytes: a primary forwards them first.
+    """
+
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._recent: deque[tuple[int, Block]] = deque()
+        self._bytes = 0
+        core.applier.before_caps.subscribe(self._keep)
+
+    def _keep(self, topic: Topic, block: Block) -> None:
+        part = part_of(topic)
+        if part is None or not part.routers:
+            return
+        self._recent.append((topic.id, block))
+        self._bytes += block.memory_bytes
+        while self._bytes > _RECENT_BYTES:
+            self._bytes -= self._recent.popleft()[1].memory_bytes
+
+    def copies(self, forward: Forward) -> list[Piece]:
+        """As `LogIndex.copies`."""
+        if forward.by_value:
+            fragments = Fragments(forward.text, forward.rows, forward.payload_bytes, forward.traits)
+            return [Piece(forward.first_seq + forward.lost, forward.base, fragments)]
+        known = [slice_ for first, last in forward.ranges for slice_ in self._slices(forward.source_id, first, last)]
+        if sum([slice_.hi - slice_.lo for slice_ in known]) < forward.count:
+            recent = [block for topic_id, block in self._recent if topic_id == forward.source_id]
+            known = [
+                *(RecordSlice(b.view, 0, b.count, b.first_seq) for b in recent if b.last_seq < _first(known)), *known
+            ]  # fmt: skip
+        return _copies_of(forward, known)
+
+    def _slices(self, source_id: int, first: int, last: int) -> Iterator[RecordSlice]:
+        source = self._core.topic_at(source_id)
+        for run in source.runs_from(first) if source is not None else ():
+            if run.first_seq > last:
+                return
+            lo, hi = max(first - run.first_seq, 0), min(last + 1 - run.first_seq, run.count)
+            for view, view_lo, view_hi, offset in self._core.reader.views(source_id, run, lo, hi):
+                yield RecordSlice(view, view_lo, view_hi, run.first_seq + offset)
+
+
+def _first(slices: Sequence[RecordSlice]) -> int:
+    return slices[0].first_seq if slices else 1 << 63
+
+
+def _covering(slices: Sequence[RecordSlice], forwarded: SeqRange) -> list[tuple[RecordSlice | None, int]]:
     """A range of seqs as parts of slices, in order, with None for seqs that no slice has."""
     found: list[tuple[RecordSlice | None, int]] = []
     at, last = forwarded
@@ -244,6 +300,11 @@ class RouterFeature:
         self._moved: dict[int, tuple[int, int]] = {}
         """By router id: the cursor and the number of copies."""
         self._index: LogIndex | None = None
+        self._records: SourceRecords | None = None
+        """In place of an index of the log; a running standby has it."""
+        self._new: list[Router] = []
+        """Routers that a running standby has found in the log since it was last reconciled."""
+        core.features.followed.subscribe(self._followed)
 
     # Snapshots
 
@@ -266,7 +327,9 @@ class RouterFeature:
         if frame.kind is FrameKind.ROUTER:
             self._put(topic, frame)
         elif frame.kind is FrameKind.UNROUTE:
-            make_part(topic).routers.pop(decode_unroute(frame.body), None)
+            gone = make_part(topic).routers.pop(decode_unroute(frame.body), None)
+            if gone is not None and gone.dest is not None:
+                self._registry.remove(gone)
         else:
             self.forward(topic, decode_forward(frame.body), rebuild)
 
@@ -275,7 +338,12 @@ class RouterFeature:
         self._sources.add(topic.id)
         known = part.routers.get(state.router_id)
         if known is None:
-            part.routers[state.router_id] = Router(state, topic)
+            part.routers[state.router_id] = router = Router(state, topic)
+            if self._records is not None:
+                self._new.append(router)
+        elif known.dest is not None:
+            self._registry.change(known, rules_of(state))
+            known.cursor = max(known.cursor, state.cursor)
         else:
             known.rules, known.cursor = rules_of(state), max(known.cursor, state.cursor)
 
@@ -297,6 +365,11 @@ class RouterFeature:
         topic.last_ts = max(topic.last_ts, forward.ts)
         if forward.hops:
             make_part(topic).note_hops(lost_upto + 1, forward.last_seq, forward.hops)
+        for router in self._registry.into.get(topic.id, ()):
+            if router.id == forward.router_id:
+                self._core.before_change(router.source)
+                router.cursor, router.forwarded = max(router.cursor, forward.cursor), router.forwarded + forward.count
+                return
         cursor, copied = self._moved.get(forward.router_id, (0, 0))
         self._moved[forward.router_id] = (max(cursor, forward.cursor), copied + forward.count)
 
@@ -316,9 +389,12 @@ class RouterFeature:
             self._core.retention.make_room(topic, missing, missing_bytes)
 
     def _pieces(self, forward: Forward, rebuild: Rebuild) -> list[Piece]:
-        if self._index is None:
-            self._index = LogIndex(self._sources, rebuild.walk_log)
-        pieces = self._index.copies(forward)
+        if self._records is not None:
+            pieces = self._records.copies(forward)
+        else:
+            if self._index is None:
+                self._index = LogIndex(self._sources, rebuild.walk_log)
+            pieces = self._index.copies(forward)
         whole = len(pieces) == 1 and pieces[0].count == forward.count
         if whole and len(pieces[0].fragments.text) != forward.text_length:
             raise ValueError("the copies of a forward are not what they were when it was logged")
@@ -341,8 +417,28 @@ class RouterFeature:
                 # The checkpoint at the end of a recovery removes the whole log.
                 part.wal_floor = topic.head
                 part.forget_hops()
-        self._moved, self._sources = {}, set()
+        if not self._new:
+            self._moved, self._sources = {}, set()
         registry.mark_cycles()
+        if core.path.follows:
+            self._records = SourceRecords(core)
+
+    def _followed(self, topics: Sequence[Topic]) -> None:
+        new, self._new = self._new, []
+        for router in new:
+            part = part_of(router.source)
+            if not self._core.exists(router.source) or part is None or part.routers.get(router.id) is not router:
+                continue
+            if self._core.topic_at(router.dest_id) is None:
+                # The creation of the destination is in another shard, and was logged in the same millisecond.
+                self._new.append(router)
+            else:
+                self._reconcile(router)
+        for topic in topics:
+            part = part_of(topic)
+            if part is not None:
+                part.forget_hops()
+        self._moved, self._sources = {}, set()
 
     def _reconcile(self, router: Router) -> None:
         core, registry, source = self._core, self._registry, router.source

@@ -313,13 +313,19 @@ class StreamFeature:
         self.changed: Event[StreamChange, Topic] = Event()
         """A stream changed durably; creation and deletion are events of the engine."""
         core.features.add(self)
+        self._recovered = False
+        self._new_forks: list[Topic] = []
+        """Forks that a running standby has found in the log since it was last reconciled."""
         core.second_passed.subscribe(self.tick)
+        core.features.followed.subscribe(self._followed)
 
     # Recovery and checkpoints
 
     def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
         if frame.kind is FrameKind.STREAM_CREATE:
             self.adopt(topic, part_in(frame))
+            if topic.origin is not None and self._recovered:
+                self._new_forks.append(topic)
             return
         state = self.state(topic)
         if frame.kind is FrameKind.STREAM_RENEW:
@@ -348,6 +354,7 @@ class StreamFeature:
 
     def reconcile(self) -> None:
         """Forks find their sources again, and everything with an end is put on the list."""
+        self._recovered = True
         for topic in list(self._core.topics.values()):
             state = stream_of(topic)
             if state is None:
@@ -371,6 +378,25 @@ class StreamFeature:
         for topic in self._core.topics.values():
             if (state := stream_of(topic)) is not None and state.retired and not state.refs:
                 self._deadlines.add_due(topic.id)
+
+    def _followed(self, topics: Sequence[Topic]) -> None:
+        for topic in topics:
+            state = stream_of(topic)
+            if state is None or not self._core.exists(topic):
+                continue
+            # It was hidden by the clock of this machine, and the primary still uses it.
+            state.ended = False
+            if state.ttl_s is not None:
+                state.grace_ms = state.renewal_step_ms()
+        new, self._new_forks = self._new_forks, []
+        for topic in new:
+            if topic.origin is None or not self._core.exists(topic):
+                continue
+            source_id = self.state(topic).origin_id
+            source = topic.origin.topic = self._core.topic_at(source_id)
+            if source is None:
+                raise ValueError(f"the source {source_id} of the fork {topic.name} does not exist")
+            self.state(source).refs += 1
 
     # State
 

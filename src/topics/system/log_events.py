@@ -202,6 +202,11 @@ SERVER_EVENTS = (
         "none: another server took over, and this process ends",
     ),
     LogEvent(
+        "info",
+        ("following the primary",),
+        "none: this standby restored a backup and serves reads",
+    ),
+    LogEvent(
         "warning",
         ("took over", "old data folder set aside", "unshipped log set aside", "unshipped log unknown"),
         "find out why the last primary failed",

@@ -490,6 +490,16 @@ class BackupPlace:
             return None
         return ShippedLog(moment, parts, damaged)
 
+    def shipped_object(self, run: int, number: int) -> ShippedObject | None:
+        """An object of shipped log; None while there is none of that number. Raises BackupDamaged."""
+        name = ship_name(run, number)
+        try:
+            return self._shipped_object(name)
+        except BackupDamaged:
+            if self._fs.exists(self.path(name)):
+                raise
+            return None
+
     def shipped_moment(self, manifest: Manifest) -> int | None:
         """Up to which moment the log behind a backup was shipped, by the newest object alone; None where there is
         none. Raises BackupDamaged."""

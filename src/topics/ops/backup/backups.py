@@ -220,6 +220,7 @@ class Backups:
             assert isinstance(copier, Copier)
             manifest = yield Until(lambda resume: self._run_job(self._capture(copier, resume)))
             assert isinstance(manifest, Manifest)
+            yield Until(self.shipping.ship_rest)
             outcome = yield OffLoop(lambda: self._publish(copier, manifest))  # type: ignore[assignment]
             assert isinstance(outcome, Manifest)
             self.last, self._last_at, self.error = outcome, self._tried_at, None

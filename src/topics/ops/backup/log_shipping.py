@@ -244,6 +244,19 @@ class Shipping:
         if self._acks.wants_object:
             self._upload_soon()
 
+    def ship_rest(self, then: Callable[[object], None]) -> None:
+        """Calls back once everything logged so far is in the storage, or cannot be shipped. Log that a backup
+        contains is not shipped any more behind it, and a standby that follows would have to restore that backup."""
+        if self._stream is None or self.broken or self.error is not None or self._core.path.lease is None:
+            then(None)
+        elif self._later is None:
+            self.ship()
+            then(None)
+        else:
+            used = self._acks.used
+            self._acks.hold(then, None)
+            self._acks.used = used
+
     # When
 
     def ship(self) -> None:
