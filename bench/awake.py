@@ -25,8 +25,8 @@ from bench.report import Sheet, machine, write_results
 from topics import __version__
 
 _METHOD = """\
-One client appends one record and waits for the answer, as often as a row says. A server without `awake_us` sleeps
-between two requests; with it, it looks for the next one for so many microseconds while they come densely."""
+One client appends one record and waits for the answer, at the rate of the row. A server without `awake_us` sleeps
+between two requests; with it, the server polls for the next one for that many microseconds while the rate is high."""
 RATES = (100, 1_000, 3_000, 0)
 AWAKE_US = (0, 200)
 

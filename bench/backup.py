@@ -63,7 +63,7 @@ class Place:
             return dict(json.load(answer))
 
     def take(self) -> float:
-        """Takes one; how long it took."""
+        """Makes a backup; returns how long it took."""
         before, begun = self.state()["completed"], time.monotonic()
         urllib.request.urlopen(urllib.request.Request(self._url, method="POST"), timeout=_PATIENCE_S).close()
         while time.monotonic() < begun + _PATIENCE_S:

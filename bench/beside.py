@@ -34,11 +34,11 @@ _PEERS = {peer.key: peer for peer in (*PEERS, FLOOR)}
 _QUEUES = {peer.key: peer for peer in QUEUE_PEERS}
 _METHOD = """\
 All servers of a row run at once, each as one process on one core; the load generator is on another. It turns from one
-to the next every {seconds:g} s, {turns} times, and a server is held (`SIGSTOP`) while it is not its turn, so that what
-it has put off costs its own time. Who is first in one round is last in the next. A ratio is the median of what each
-round says by itself; in brackets the interval that holds it in nineteen cases of twenty, whatever the distribution.
-Records are 200 bytes of JSON; what each workload is, `make bench-http` and `make bench-queue` say. A loop that only
-answers (`bench.floor`) is what Python takes by itself: it reads requests and sends the same bytes each time."""
+to the next every {seconds:g} s, {turns} times, and a server is held (`SIGSTOP`) while it is not its turn, so that
+deferred work costs its own time. The order is reversed in each round. A ratio is the median of the ratios of all
+rounds, with its 95 percent interval in brackets; no distribution is assumed. Records are 200 bytes of JSON; the
+workloads are those of `make bench-http` and `make bench-queue`. A loop that only answers (`bench.floor`) is the lower
+bound for Python: it reads requests and sends the same bytes each time."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Found:
 
 
 def _row(title: str, workload: Workload, server: Server, **aims: float) -> Row:
-    """The same for everybody; a peer is named by its key, with an underscore for a hyphen."""
+    """A row of the report. All servers get the same requests; a peer's key has an underscore for each hyphen."""
     keys = {key.replace("_", "-"): aim for key, aim in aims.items()}
     others = tuple(Side(_PEERS[key], workload, _PEERS[key].title, aim) for key, aim in keys.items())
     return Row(title, Side(server, workload, server.title), others)

@@ -138,7 +138,7 @@ DRIVERS = (
 
 
 def drive(key: str, address: str, at_once: int, calls: int) -> None:
-    """The child: makes the calls, after some that are not counted."""
+    """The measured process: some calls to warm up, then the counted ones."""
     driver = next(driver for driver in DRIVERS if driver.key == key)
 
     def report(made: int, cpu: float, wall: float) -> None:

@@ -31,10 +31,10 @@ from bench.sides import launch_from
 
 _WARM_UP_ROUNDS = 20
 _METHOD = """\
-One server on one core, in class `disk` where nothing else is said, records of 200 bytes, and on the same core a client
-that sends a request on each of its connections and then waits for all answers. Told is the time that all threads of the
-server were on the processor, kernel and sockets with it, and the bytes that it wrote to its log, for one operation: the
-least of {rounds} rounds."""
+One server on one core, class `disk` unless the row names another, records of 200 bytes. A client on the same core sends
+a request on each of its connections and then waits for all answers. The columns are the processor time of all threads
+of the server, with kernel and sockets, and the bytes written to its log, for one operation: the least of {rounds}
+rounds."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Cost:
 
 
 class Costs:
-    """Measures on one server."""
+    """Measures operations on one server."""
 
     def __init__(self, target: Running) -> None:
         self._target = target

@@ -44,7 +44,7 @@ class Talk:
         return body
 
     def until(self, word: bytes) -> None:
-        """Waits until a word has come, and forgets everything up to it."""
+        """Reads until `word` arrives, and discards everything up to it."""
         while (at := self._heard.find(word)) < 0:
             self._heard = self._heard[-len(word) :]
             self._hear()
@@ -61,7 +61,7 @@ class Talk:
 
 
 class Place:
-    """A server, and connections to it that are closed in the end."""
+    """A server and its connections, which are closed at the end."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -80,7 +80,7 @@ class Place:
         return made
 
     def ask(self, method: str, path: str, body: object = None) -> dict[str, object]:
-        """One question that is not measured."""
+        """Sends one request that is not measured."""
         connection = http.client.HTTPConnection(self.address, timeout=_TIMEOUT_S)
         try:
             connection.request(
@@ -104,7 +104,7 @@ class Place:
 
 
 def in_step(talks: Sequence[Talk], request: Callable[[int], bytes | bytearray]) -> None:
-    """Sends a request on every connection, the one of its number, and then waits for all answers."""
+    """Sends the request of its number on every connection, and then waits for all answers."""
     for number, talk in enumerate(talks):
         talk.send(request(number))
     for talk in talks:
@@ -112,7 +112,7 @@ def in_step(talks: Sequence[Talk], request: Callable[[int], bytes | bytearray]) 
 
 
 def used_ns(pid: int) -> int:
-    """The processor's time that all threads of a process have used."""
+    """The processor time that all threads of a process have used."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 

@@ -117,7 +117,7 @@ def _command(name: str, folder: str, arguments: dict[str, object]) -> list[str]:
 
 
 class _folder:
-    """A fresh folder that is removed afterwards in any case."""
+    """A fresh folder, always removed afterwards."""
 
     def __enter__(self) -> str:
         self._path = tempfile.mkdtemp(prefix="topics-bench-")

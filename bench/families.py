@@ -74,7 +74,7 @@ class _Timed(InlineExecutor):
 
 
 def build_once(data: Path) -> None:
-    """Companions of all segments, none of them merged."""
+    """Builds an index file for each segment, without merges."""
     _begun_anew(data, _Timed()).round()
 
 
@@ -103,13 +103,13 @@ def measure(data: Path, load: Load, entries: int) -> dict[str, float]:
 
 
 def _frame(data: Path) -> FrameRules:
-    """So that there are enough companions to be merged."""
+    """Rules with merges small enough that this load causes some."""
     size = sum(path.stat().st_size for path in (data / "topics").rglob("*.data"))
     return FrameRules(group_bytes=min(GROUP_BYTES, size // _COMPANIONS))
 
 
 def _files(data: Path) -> list[dict[str, Any]]:
-    """The companions that count."""
+    """The current index files."""
     manifests = [json.loads(path.read_text()) for path in (data / "families").rglob("manifest.json")]
     return [file for manifest in manifests for file in manifest["files"]]
 

@@ -1,7 +1,7 @@
 """A server that reads requests and answers them and does nothing else: the cost of the loop in Python alone.
 
-It is none that one would choose. Beside it one sees how much of a rate is left to be had without another language:
-nothing is looked at, decided, logged or counted, and every answer is the same few bytes.
+It is a lower bound, not an alternative: nothing is parsed, decided, logged or counted, and every answer is the same few
+bytes.
 """
 
 import asyncio

@@ -32,7 +32,7 @@ _DATA, _HEADERS, _SETTINGS, _GOAWAY = 0, 1, 4, 7
 
 @dataclass(frozen=True)
 class Asked:
-    """A request, in the format of both versions."""
+    """A request in the format of each version."""
 
     title: str
     method: str
@@ -62,7 +62,7 @@ def connect(address: str) -> socket.socket:
 
 
 class Http1:
-    """One request on its way on each of its connections."""
+    """HTTP/1.1: one request in flight on each connection."""
 
     name = "HTTP/1.1"
 
@@ -107,7 +107,7 @@ class Http1:
 
 
 class Http2:
-    """As many streams at once on one connection."""
+    """HTTP/2: the same number of streams on one connection."""
 
     name = "HTTP/2"
 
@@ -142,7 +142,7 @@ class Http2:
         return _frame(_HEADERS, 0x4, stream_id, self._block) + _frame(_DATA, _END_STREAM, stream_id, self._body)
 
     def _answers(self) -> int:
-        """How many came to their end with what is heard next."""
+        """The number of answers that the received bytes complete."""
         self._heard += self._socket.recv(65536)
         at = answers = 0
         while len(self._heard) - at >= 9:

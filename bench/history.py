@@ -97,7 +97,7 @@ class Bench:
         self._say(f"filled, {self.run_.fill_rate:,.0f} records/s")
 
     def _build(self) -> Build:
-        """A worker of the pipeline until it has nothing left to do."""
+        """Runs a pipeline worker until it has nothing left to do."""
         command = [sys.executable, "-m", "topics.spark.pipeline"]
         env = {**os.environ, **_SPARK, **_ALONE, "TOPICS_DATA_DIR": str(self._data)}
         begun = time.monotonic()
@@ -143,7 +143,7 @@ class Bench:
         }
 
     def _questions(self, client: Client | None = None) -> list[tuple[str, Ask]]:
-        """With a client, later pages need the cursors of earlier answers."""
+        """The queries. With a client, queries for later pages use the cursors of earlier answers."""
         found: list[tuple[str, Ask]] = []
         for kind in self._load.kinds:
             body: dict[str, Any] = dict(kind.body)
@@ -178,7 +178,7 @@ class Bench:
     # From a seal to an index
 
     def _seal_to_indexed(self) -> list[float]:
-        """Seconds from the last append of a segment until it is indexed: with Spark to be started, and without."""
+        """Seconds from the last append of a segment until it is indexed, with and without the start of Spark."""
         settings = {**_SEALED, **_SPARK, "TOPICS_PIPELINE": "auto"}
         server = StreamsServer(self._folder, settings)
         took = []
@@ -198,7 +198,8 @@ class Bench:
 
 
 def _answered_in_part(path: str, body: bytes, client: Client) -> Any:
-    """Of many entries and eight clients at once, such a question is cut off when its time is over: its time is that."""
+    """Whether the query was cut off at its time limit, as happens with many entries and eight clients; its time is then
+    the limit."""
     return post(path, body, client)
 
 
@@ -214,7 +215,7 @@ def _answered(path: str, body: bytes, client: Client) -> Any:
 
 
 def _read_key(key: str, client: Client) -> None:
-    """One read from the beginning on."""
+    """One read of a routing key from the beginning."""
     found = client.ask("GET", f"{PATH}?offset=-1&key={key}")
     if len(found) != 1:
         raise RuntimeError(f"one key has {len(found)} entries")
@@ -243,7 +244,7 @@ def _bytes_below(folder: Path, pattern: str) -> int:
 
 
 def forget_pages(folder: Path) -> None:
-    """Lets the kernel forget what it has read of a folder, so that the first to ask reads from the disk."""
+    """Drops the kernel's cached pages of a folder, so that the first query reads from the disk."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:

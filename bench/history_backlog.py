@@ -53,7 +53,7 @@ class Round:
 
 
 def fill(folder: Path, streams: int, large: int, load: Load = FLIGHTS) -> None:
-    """Every stream with the same description, and all of it sealed."""
+    """Fills streams that have the same search description, and seals everything."""
     with _streams(folder) as made:
         for number in range(streams):
             _create(made, f"small-{number}", load)
@@ -98,7 +98,7 @@ def _expect_success(outcome: Any) -> None:
 
 
 def build(folder: Path) -> tuple[list[Round], int]:
-    """The rounds until nothing is left to do, and the files that count then."""
+    """Runs rounds until nothing is left to do; returns their number and that of the current files."""
     spark = open_session(SparkOptions(master="local[2]", memory="1g", app_name="bench"))
     try:
         tracker, files = spark.sparkContext.statusTracker(), PosixFileSystem()

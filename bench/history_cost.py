@@ -48,7 +48,7 @@ _PAGES = 9
 
 
 def build(data: Path, load: Load, entries: int) -> None:
-    """A stream that is sealed, with companions that are merged as the pipeline merges them."""
+    """A sealed stream whose index files are merged as the pipeline merges them."""
     fill(data, 0, entries, load)
     files = PosixFileSystem()
     pipeline = make_pipeline(Settings(data_dir=str(data)), files, InlineExecutor(files), SystemClock())
@@ -57,7 +57,7 @@ def build(data: Path, load: Load, entries: int) -> None:
 
 
 class Asker:
-    """Asks one stream, as a server does that has its searching process on its own stack."""
+    """Queries one stream like a server, with the search process's code on its own stack."""
 
     def __init__(self, data: Path) -> None:
         options = EngineOptions(data_dir=str(data), wal_shards=1)
@@ -75,7 +75,7 @@ class Asker:
         self._topic = max(self._engine.core.directory.resident.values(), key=lambda topic: topic.head)
 
     def ask(self, query: SearchQuery) -> list[Any]:
-        """The hits of a query, whose entries are fetched as well."""
+        """The hits of a query with their entries."""
         found: list[Any] = []
         self._search.query(self._topic, query, _TIMEOUT_S, found.append)
         hits = list(found.pop().result.hits)

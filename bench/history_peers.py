@@ -1,6 +1,8 @@
-"""Whom history is held against, on the same entries, each in the benchmark's own process: SQLite with FTS5, DuckDB and
-chdb over Parquet, and a bare tantivy index as the limit. None of them speaks HTTP, keeps entries safe, or takes more of
-them while it is asked. Prisma Streams is a server like ours."""
+"""Peers of the history benchmark: other search engines on the same entries, each in the benchmark's process.
+
+SQLite with FTS5, DuckDB and chdb over Parquet, and a tantivy index as the upper bound. None of them serves HTTP, stores
+entries durably, or accepts entries while it is queried. Prisma Streams is a server like ours.
+"""
 
 import importlib
 import os
@@ -53,7 +55,7 @@ def _rows(load: Load, entries: int) -> Any:
 
 
 def _ask_sqlite(load: Load, entries: int, folder: Path) -> Peer:
-    """A file, with an index for each field that has no words and FTS5 for those that have."""
+    """A database file with an index for each field without words, and FTS5 for fields with words."""
     begun = time.monotonic()
     base = sqlite3.connect(folder / "logs.db")
     base.execute("PRAGMA journal_mode=OFF")
@@ -126,7 +128,7 @@ def _ask_chdb(load: Load, entries: int, folder: Path) -> Peer:
 
 
 def _ask_tantivy(load: Load, entries: int, folder: Path) -> Peer:
-    """Committed once. It gives the entries of its best hits, by its own order."""
+    """An index that is committed once. It returns the entries of its best hits in its own order."""
     tantivy = _library("tantivy")
     begun = time.monotonic()
     builder = tantivy.SchemaBuilder()
@@ -168,7 +170,7 @@ def _ask_tantivy(load: Load, entries: int, folder: Path) -> Peer:
 
 
 def _ask_prisma(load: Load, entries: int, folder: Path) -> Peer:
-    """Its time to build is until its answers are complete, or until it has had its time."""
+    """Its build time ends when its answers are complete or the time limit is reached."""
     begun = time.monotonic()
     index_s = max(75, entries // 1500)
     ms, covered = ask_prisma(list(load.texts(entries)), "Prisma Streams", load.description, load.kinds, index_s)

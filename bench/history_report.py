@@ -20,7 +20,7 @@ class Build:
 
     @property
     def rate(self) -> float:
-        """Records a second once Spark had started."""
+        """Records a second after Spark has started."""
         return self.records / max(self.seconds - self.start_s, 0.001)
 
 
@@ -124,7 +124,7 @@ def _costs(run: Run) -> list[str]:
 
 
 def _growth(runs: list[Run]) -> list[str]:
-    """How the smallest run of a load compares with the largest."""
+    """The ratio of the smallest run of a load to the largest."""
     lines: list[str] = []
     for load in dict.fromkeys(run.load for run in runs):
         few, *_, many = sorted((run for run in runs if run.load == load), key=lambda run: run.entries) * 2

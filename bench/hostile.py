@@ -97,7 +97,7 @@ class Server:
         return answer.status, answer.read()
 
     def made(self, method: str, path: str, body: object = None, **headers: str) -> bytes:
-        """The body of an answer that must be a success."""
+        """The body of an answer, which must be a success."""
         status, text = self.ask(method, path, body, **headers)
         if status >= 300:
             raise RuntimeError(f"{method} {path} was answered {status}: {text[:300]!r}")
@@ -180,7 +180,7 @@ def _entries(schema: object, entry: bytes) -> Callable[[Server, str], Act]:
 
 
 def _numbers(number: bytes, count: int) -> bytes:
-    """An entry with so many numbers."""
+    """An entry with this many numbers."""
     return b'[{"t":[' + b",".join([number] * count) + b"]}]"
 
 
@@ -284,7 +284,7 @@ def _transactions(server: Server, place: str) -> Act:
 
 
 def _rapid_resets(server: Server, place: str) -> Act:
-    """HTTP/2 requests that are reset at once."""
+    """Sends HTTP/2 requests and resets each at once."""
 
     def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
         return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
@@ -468,7 +468,7 @@ def served() -> Iterator[Server]:
 
 
 def probe(address: str, search: bool) -> None:
-    """Asks until a line comes on standard input, then prints the latencies in milliseconds."""
+    """Sends requests until a line arrives on standard input, then prints the latencies in milliseconds."""
     connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_S)
     words = {"content-type": "application/json", "authorization": f"Bearer {_PROBER}"}
     found = []
@@ -505,7 +505,7 @@ def measure(server: Server, row: Row, place: str) -> Found:
 
 
 def _statuses(result: object) -> list[str]:
-    """Of the answers that an act has got."""
+    """The statuses of the answers to an attack."""
     if isinstance(result, list):
         return [status for one in result for status in _statuses(one)]
     if isinstance(result, tuple):

@@ -48,20 +48,19 @@ entries."""
 SERVERS = (*OURS.values(), OURS_V1, *PEERS)
 _METHOD = """\
 One server at a time, as one process on one core; the load generator (`bench/loadgen`: one thread, one epoll loop for
-all protocols, one request on its way on each connection) on another core{priority}. Loopback, records of 200 bytes of
-JSON where no other size is told, a new topic, stream or key for each row; rates are records a second, of {rounds}.
-Reads go over {total:,} records from the beginning to the end, by 1000, again and again, and every pass must find every
-record. A batch of 100 is one atomic request for us and one array for the streams servers; for redis it is a pipeline of
-100 XADDs (without MULTI, which would be atomic and slower), for NATS 100 messages sent at once and acknowledged one by
-one. Single records at once are requests that are sent together and answered one by one: pipelined HTTP or messages of
-a WebSocket for ours, pipelined commands for redis, published messages for NATS. Redis writes an append-only file and
-is spared rewriting it; NATS uses file storage, a consumer without acknowledgements for reads, and `sync_interval:
-always` in the column of that name. Prisma Streams and the Node server sync before they answer and have no weaker
-class, so they stand in both tables; the Node server has no page size and answers a read with the whole rest of the
-stream. The tables of /v1 compare like with like: the same requests of the Durable Streams protocol to all of them,
-ours with its defaults, which are class `fsync`. In that protocol it is the server that chooses how much a read gives,
-whatever the row says. Rows about schemas, keys, profiles and lenses are of streams that were described in the same
-words to ours and to Prisma Streams."""
+all protocols, one request in flight on each connection) on another core{priority}. Loopback, records of 200 bytes of
+JSON unless the row names another size, a new topic, stream or key for each row; rates are records a second, of
+{rounds}. Reads go over {total:,} records from the beginning to the end, by 1000, again and again, and every pass must
+find every record. A batch of 100 is one atomic request for us and one array for the streams servers; for redis it is a
+pipeline of 100 XADDs (without MULTI, which would be atomic and slower), for NATS 100 messages sent at once and
+acknowledged one by one. Single records at once are requests that are sent together and answered one by one: pipelined
+HTTP or messages of a WebSocket for ours, pipelined commands for redis, published messages for NATS. Redis writes an
+append-only file and is spared rewriting it; NATS uses file storage, a consumer without acknowledgements for reads, and
+`sync_interval: always` in the column of that name. Prisma Streams and the Node server sync before they answer and have
+no weaker class, so they are in both tables; the Node server has no page size and answers a read with the whole rest of
+the stream. The tables of /v1 compare the same requests of the Durable Streams protocol on all servers, ours with its
+defaults, which are class `fsync`. In that protocol the server chooses the size of a read, whatever the row's number.
+Rows with schemas, keys, profiles and lenses use streams with the same descriptions in ours and in Prisma Streams."""
 
 
 class Bench:
@@ -90,7 +89,8 @@ class Bench:
         return True
 
     def _one(self, server: Server) -> None:
-        """All workloads on one server. A peer that breaks under its load is reported, and the others go on."""
+        """Runs all workloads on one server. A peer that fails under load is reported, and the run continues with the
+        others."""
         try:
             with running(server, self._server_core, favoured=self._favoured) as target:
                 self._appends(target)

@@ -27,7 +27,7 @@ _INSTALL_TIMEOUT_S = 900
 
 
 class Missing(Exception):
-    """A server or a tool cannot be had on this machine, and why."""
+    """Raised with the reason if a server or a tool is not available on this machine."""
 
 
 def said(command: list[str], **options: object) -> str:
@@ -87,18 +87,18 @@ def npm_folder() -> Path:
 
 
 def queue_npm_folder() -> Path:
-    """The folder with those of the queue benchmark."""
+    """The folder with the npm packages of the queue benchmark."""
     return _npm_folder("npm-queue", QUEUE_NPM_PACKAGES)
 
 
 def history_npm_folder() -> Path:
-    """The folder with the payloads that the benchmark of history is made of."""
+    """The folder with the npm package that contains the payloads of the history benchmark."""
     return _npm_folder("npm-history", HISTORY_NPM_PACKAGES)
 
 
 @functools.cache
 def _npm_folder(name: str, packages: tuple[str, ...]) -> Path:
-    """A folder with packages. Their install scripts do not run: the packages used here do not need them."""
+    """Installs npm packages into a folder. Install scripts do not run, because none of the packages needs them."""
     folder = CACHE / name
     stamp = folder / ("-".join(packages).replace("/", "_") + ".installed")
     if not stamp.exists():
@@ -119,7 +119,7 @@ def python_folder() -> Path:
 
 
 def search_python_folder() -> Path:
-    """The same for the search benchmark."""
+    """The folder with the Python packages of the search benchmark."""
     return _python_folder("python-search", SEARCH_PYTHON_PACKAGES)
 
 
@@ -137,7 +137,7 @@ def _python_folder(name: str, packages: tuple[str, ...]) -> Path:
 
 
 def bun() -> str:
-    """The path of bun's binary, which lies in a package of the machine's kind."""
+    """The path of bun's binary, from the package for this platform."""
     for path in sorted(npm_folder().glob("node_modules/@oven/bun-*/bin/bun")):
         try:
             said([str(path), "--version"])
@@ -149,7 +149,7 @@ def bun() -> str:
 
 @functools.cache
 def new_nats() -> str:
-    """The path of a current nats-server from the Go registry: Debian's has no setting for syncing every message."""
+    """The path of a current nats-server from the Go registry; Debian's version cannot sync every message."""
     folder = CACHE / NATS_MODULE.rsplit("@", 1)[1]
     binary = folder / "nats-server"
     if not binary.exists():

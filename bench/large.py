@@ -36,9 +36,9 @@ _TIMEOUT_S = 60
 _RATIO_AIM, _WAIT_AIM_MS = 1.5, 20.0
 _METHOD = """\
 Both servers run at once, each as one process on one core, and are measured in turns. One connection uploads one body
-after the other over /v1; beside it a process of its own appends a short record every five milliseconds to another
-stream and waits for its answer. A ratio is the median of what each round says by itself, in brackets the least and the
-most; waits are those of all rounds together."""
+after the other over /v1; beside it another process appends a short record every five milliseconds to another stream and
+waits for its answer. A ratio is the median of the ratios of all rounds, with the least and the most in brackets;
+latencies are those of all rounds together."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ class Caller:
 
 
 def neighbour(address: str, path: str, core: int | None, pipe: Connection) -> None:
-    """Appends a short record now and then until it receives a line, and reports how long each took, in milliseconds."""
+    """Appends a short record at intervals until a line arrives on standard input, and prints the latencies in
+    milliseconds."""
     if core is not None:
         os.sched_setaffinity(0, {core})
     caller = Caller(address)
@@ -174,7 +175,7 @@ class Bench:
 
 
 def together(found: list[Found]) -> Found:
-    """The waits of all rounds, and the medians of the rest."""
+    """The latencies of all rounds together, and the medians of the other numbers."""
     return Found(
         statistics.median([one.mb_per_s for one in found]),
         [wait for one in found for wait in one.waits_ms],
@@ -207,7 +208,7 @@ def _row(title: str, sides: Sides) -> list[str]:
 
 
 def reported(title: str, found: list[Found]) -> str:
-    """A line while it runs."""
+    """A progress line."""
     everyone = together(found)
     return (
         f"{title:32} {everyone.mb_per_s:7.1f} MB/s, {everyone.cpu_ms_per_mb:6.2f} ms CPU a MB; others wait p50 "

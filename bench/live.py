@@ -127,7 +127,7 @@ class Bench:
         return self._measure(target, topic, row.transport, watchers, row.rate, row.watchers)
 
     def _route(self, target: Running, row: FanOut) -> LiveResult:
-        """Watches every destination, or the source itself where there is none."""
+        """Watches every destination, or the source if there is none."""
         server, source = Server(target), self._new_topic()
         server.make(source)
         dests = [f"{source}-to-{number}" for number in range(row.routers)]
@@ -169,14 +169,14 @@ def _told(result: LiveResult) -> str:
 
 
 def _priority(favoured: bool) -> str:
-    """Returns a note for the report about the priority of the processes."""
+    """A note for the report about the priority of the processes."""
     if os.sched_getscheduler(0) == os.SCHED_FIFO:
         return ", both with real-time priority"
     return ", both with raised priority" if favoured else ""
 
 
 def _append(topic: str) -> bytes:
-    """One append of one record with a stamp in it, complete with its head."""
+    """The complete bytes of an append of one record that contains a time stamp."""
     data = {"k": "x" * (PAYLOAD_BYTES - len('{"k":"","t":""}') - len(STAMP)), "t": STAMP}
     body = json.dumps({"records": [{"data": data}]}, separators=(",", ":"))
     head = f"POST /v0/topics/{topic}?return_seqs=false HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"

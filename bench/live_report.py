@@ -11,9 +11,9 @@ _TRANSPORTS = {"sse": "event streams", "ws": "WebSockets"}
 _METHOD = """\
 One server process on one core, class `disk`; the load generator (`bench/loadgen`, one thread) on another{priority}.
 Records of 200 bytes of JSON leave one by one at a fixed rate, whatever the server does meanwhile. A record's time runs
-from the moment it was due until a watcher has read it, so that what waits at the server's door counts, and so does the
-time that the generator takes to read the other watchers first. Every watcher must get every record, or the run fails. A
-frame may carry several records: that is what coalescing does."""
+from the moment it was due until a watcher has read it, so waiting in the server's socket counts, and so does the time
+in which the generator reads the other watchers. Every watcher must get every record, or the run fails. A frame may
+carry several records (coalescing)."""
 _ROUTING = """\
 The rows with routers append to one source; every destination is watched, through event streams of up to 250 topics
 each. Copies are derived from the source's record, whose payload is logged once whatever their number. What is logged

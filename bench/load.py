@@ -134,7 +134,7 @@ class Load:
         self._favoured = favoured
 
     def fill(self, target: Running, place: str, total: int) -> None:
-        """Puts `total` records into the place, a thousand at a time."""
+        """Appends `total` records, a thousand at a time."""
         size = 1000
         order = {
             "connections": 4, "requests": total // size,
@@ -172,7 +172,8 @@ class Load:
         return self.least_disturbed(target, lambda: self._measure_once(target, order))
 
     def least_disturbed(self, target: Running, attempt: Callable[[], R]) -> R:
-        """The least disturbed of some attempts; the first undisturbed one, or the end of the patience, ends them."""
+        """Returns the least disturbed of several attempts; stops at the first undisturbed one, or when the time for
+        retries is used up."""
         best = attempt()
         while best.other_cpu > DISTURBED_CORES and self._patience_s > 0:
             begun = time.monotonic()
@@ -182,7 +183,7 @@ class Load:
         return best
 
     def _await_quiet(self, pid: int) -> None:
-        """Waits for others to finish, not so long that nothing is left for the measurements to come."""
+        """Waits until other processes are idle, but leaves enough time for the remaining measurements."""
         deadline = time.monotonic() + min(self._patience_s, _QUIET_WAIT_S)
         before = Usage(pid)
         while time.monotonic() < deadline:
@@ -238,7 +239,7 @@ class Load:
     def _told(
         self, command: list[str], env: dict[str, str], whole: dict[str, object], title: str, takes_s: float
     ) -> Any:
-        """Returns the answer of a generator to an order."""
+        """Returns the answer of the generator to an order."""
         limit_s = self.warm_up_s + takes_s + 300
         process = subprocess.Popen(
             pinned(self._core, command),
@@ -278,7 +279,7 @@ def order_for(speaker: Speaker, place: str, workload: Workload, total: int = 0) 
 
 
 def _row(speaker: Speaker, place: str, workload: Workload) -> dict[str, object]:
-    """Appends that do not wait for each other."""
+    """A row of appends that do not wait for each other."""
     row: dict[str, object] = {"records": workload.at_once, "answers": workload.at_once}
     if workload.socket and speaker.protocol == "topics":
         return row | {"protocol": "topics-ws", "request": publish(place)}
@@ -291,8 +292,7 @@ def _used_s(pid: int) -> float:
 
 
 class Usage:
-    """Processor time used so far, in seconds: by the server, and by everything but it, processes that it has started,
-    the generator and ourselves."""
+    """Processor time used so far, in seconds: by the server, and by all other processes but ours and the generator."""
 
     def __init__(self, pid: int) -> None:
         self.server = _used_s(pid)

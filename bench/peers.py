@@ -69,7 +69,7 @@ class Running:
 
 @contextlib.contextmanager
 def running(server: Server, core: int | None, *, favoured: bool = False) -> Iterator[Running]:
-    """The server, answering, on a fresh folder; afterwards neither is left."""
+    """Starts the server on a fresh folder, and yields it once it answers; ends it and removes the folder afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="topics-bench-http-"))
     process: subprocess.Popen[bytes] | None = None
     log = folder / "log"
@@ -100,22 +100,21 @@ def running(server: Server, core: int | None, *, favoured: bool = False) -> Iter
 
 
 def own_cores() -> tuple[int | None, int | None]:
-    """A core for the server and one for its clients; none for either where there is only one, as nothing can be kept
-    apart there."""
+    """A core for the server and one for its clients; None for both if the machine has only one core."""
     cores = sorted(os.sched_getaffinity(0))
     return (cores[0], cores[1]) if len(cores) > 1 else (None, None)
 
 
 def pinned(core: int | None, command: list[str]) -> list[str]:
-    """The command, kept on one core from its first instruction on; its process id stays that of the command."""
+    """The command pinned to one core from its first instruction; it keeps its process id."""
     return command if core is None else ["taskset", "--cpu-list", str(core), *command]
 
 
 def favour(pid: int, niceness: int = NICENESS) -> None:
-    """Lets a process that leads its own session go before the rest of the machine, where the system allows it.
+    """Raises the priority of the session of a process, where the system allows it.
 
-    It takes the machine from everybody else, so it is done only when it was asked for.
-    Linux schedules sessions against each other first, so that the niceness of a process alone would do nothing.
+    This takes processor time from the rest of the machine, so it is done only on request. Linux schedules sessions
+    against each other first; raising the priority of the process alone would have no effect.
     """
     try:
         Path(f"/proc/{pid}/autogroup").write_text(str(niceness))

@@ -18,35 +18,36 @@ _KEY_CHARS = 20
 
 
 def payload(nbytes: int) -> str:
-    """A record of so many bytes."""
+    """A record of this many bytes."""
     text = (_LETTERS * (nbytes // len(_LETTERS) + 1))[: nbytes - len('{"k":"~"}')]
     return '{"k":"' + text + '~"}'
 
 
 class Speaker(Protocol):
-    """One way to talk to a server. A place is a topic, a stream or a key, by name."""
+    """The requests of one protocol. A place is the name of a topic, a stream or a key."""
 
     protocol: str
     """The name of the protocol in the load generator."""
 
     def make(self, address: str, place: str) -> None:
-        """Makes the place, and fails with an `OSError` while the server does not answer yet."""
+        """Creates the place; raises `OSError` while the server does not answer yet."""
 
     def drop(self, address: str, place: str) -> None:
         """Removes the place with all its records."""
 
     def append(self, place: str, records: int, nbytes: int = PAYLOAD_BYTES) -> str:
-        """The bytes of one request that appends as many records of so many bytes."""
+        """The bytes of a request that appends this many records of this size."""
 
     def at_once(self, place: str, count: int) -> str | None:
-        """The bytes of as many appends of one record, none of which waits for another; None where they cannot."""
+        """The bytes of this many appends of one record that do not wait for each other; None if the protocol cannot do
+        that."""
 
     def target(self, place: str) -> str:
         """The target that the generator needs for reading the topic."""
 
 
 class Topics:
-    """Our own server; the class is the topic's."""
+    """The /v0 protocol of our server; topics have the given durability class."""
 
     protocol = "topics"
 
@@ -71,7 +72,7 @@ class Topics:
 
 
 class Streams:
-    """A server of the Durable Streams protocol in its JSON mode, in which an array is as many messages."""
+    """The Durable Streams protocol in JSON mode, in which an array is one message for each element."""
 
     protocol = "streams"
 
@@ -97,7 +98,7 @@ class Streams:
 
 
 class Redis:
-    """Redis streams. A batch is a pipeline: faster than MULTI, though unlike ours not atomic."""
+    """Redis streams. A batch is a pipeline, which is faster than MULTI but, unlike our batches, not atomic."""
 
     protocol = "redis"
 
@@ -125,7 +126,7 @@ class Redis:
 
 
 class Nats:
-    """NATS JetStream. A batch is as many messages sent at once, each of them acknowledged."""
+    """NATS JetStream. A batch is a number of messages sent at once, each of them acknowledged."""
 
     protocol = "nats"
 
@@ -195,7 +196,7 @@ def publish(place: str) -> str:
 
 
 def with_key(request: str) -> str:
-    """An append over /v0 with an idempotency key in its body; the generator puts another one there each time."""
+    """An append over /v0 with an idempotency key in its body, which the generator replaces in each request."""
     path = request.split(" ", 2)[1]
     body = request.partition("\r\n\r\n")[2]
     return post(path, '{"idempotency_key":"' + "#" * _KEY_CHARS + '","idempotency_check":true,' + body[1:])

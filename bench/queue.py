@@ -28,16 +28,15 @@ WORKLOADS = (
 SERVERS = (*OUR_QUEUES.values(), *QUEUE_PEERS)
 _AIMED_JOBS_PER_S = 20_000
 _METHOD = """\
-One server at a time, as one process on one core; what puts load on it on another core{priority}. Jobs of 200 bytes of
-JSON; rates are jobs a second from end to end, {rounds}. A worker is a connection of `bench/loadgen` that goes round in
-two steps, waiting for the answers of each: it claims 8 jobs; it acknowledges the 8 and produces 8 more, in two requests
+One server at a time, as one process on one core, with the load generator on another core{priority}. Jobs of 200 bytes
+of JSON; rates are jobs a second from end to end, {rounds}. A worker is a connection of `bench/loadgen` that repeats two
+steps and waits for the answers of each: it claims 8 jobs; it acknowledges the 8 and produces 8 more, in two requests
 sent together. Every claim must find its 8 jobs, and every job must be acknowledged. For NATS that is a pull of 8 from a
 durable consumer of a work-queue stream, and 8 acknowledgements, which the server confirms, together with 8 messages.
 BullMQ is a library and not a protocol, so its own workers do the work (`bench/queue_bullmq.mjs`, in Node): each holds
-up to 8 jobs, producers add them by 8 and run ahead, so that no worker waits for anything but its own jobs. It is mostly
-the library, and not redis, that uses a core up there; the shares of the processor are below, so that nobody takes one
-for the other. The time of a claim is that of a lone worker
-which goes round with one job (`getNextJob` of BullMQ)."""
+up to 8 jobs, producers add them by 8 and run ahead, so that a worker waits for its own jobs only. Most of the processor
+time is that of the library and not of redis; their shares are listed below. The time of a claim is that of a single
+worker with one job at a time (`getNextJob` of BullMQ)."""
 
 
 class Bench:
@@ -65,7 +64,8 @@ class Bench:
         return True
 
     def _one(self, server: Server) -> None:
-        """All workloads on one server. A peer that breaks under its load is reported, and the others go on."""
+        """Runs all workloads on one server. A peer that fails under load is reported, and the run continues with the
+        others."""
         try:
             with running(server, self._server_core, favoured=self._favoured) as target:
                 for number, workload in enumerate(WORKLOADS):

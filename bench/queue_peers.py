@@ -34,7 +34,7 @@ class TopicsQueue(Topics):
 
 
 class BullMq(Redis):
-    """A queue of BullMQ, which needs no making. The library builds the requests."""
+    """A queue of BullMQ, which is created on first use. The library builds the requests."""
 
     protocol = "bullmq"
 

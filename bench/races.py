@@ -26,7 +26,7 @@ _HEARTBEAT_MS = 10_000
 _METHOD = """\
 An append and the beginning of a watch, a subscription or a long poll meet on an otherwise idle server, one race at a
 time, the first of the two up to two milliseconds before the other, at random. The time runs from the later of the two,
-as it leaves a client in Python, until that client has the record. Topics are of class `disk`."""
+when a Python client sends it, until that client has the record. Topics are of class `disk`."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Connection:
         return cls(*await asyncio.open_connection(host, int(port)))
 
     def send(self, data: bytes) -> float:
-        """Sends; the moment at which it did."""
+        """Sends bytes; returns the time of sending."""
         self._writer.write(data)
         return time.perf_counter()
 
@@ -75,7 +75,7 @@ class Connection:
         return await self.answer()
 
     async def until(self, word: bytes) -> float:
-        """The moment at which a text has arrived; the input before it is discarded."""
+        """Returns the time at which a text arrived; discards the input before it."""
         seen = b""
         while word not in seen:
             more = await self._reader.read(65536)
@@ -89,7 +89,7 @@ class Connection:
 
 
 class Course:
-    """Where races are held: a topic, its writer, and a caller that makes sessions."""
+    """A topic for the races, with its writer and a function that makes sessions."""
 
     def __init__(self, address: str, maker: Connection, writer: Connection) -> None:
         self.address = address
@@ -169,7 +169,7 @@ def text_frame(message: object) -> bytes:
 
 
 async def hold(target: Running, count: int) -> list[Races]:
-    """All races of all ways, one after the other."""
+    """Runs all races of all ways, one after the other."""
     maker, writer = await Connection.open(target.address), await Connection.open(target.address)
     course = Course(target.address, maker, writer)
     await writer.ask("PUT", "/v0/topics/races", {"durability": "disk"})

@@ -31,8 +31,8 @@ WORKLOADS = (
     Workload("16x100", "100 records, 16 connections", 16, 100),
 )
 _METHOD = """\
-One server with one core, records of 200 bytes. The object store keeps everything in memory and answers through a proxy
-that adds the given round trip time to every request. Class `fsync` is measured in turns with class `remote`, with the
+One server on one core, records of 200 bytes. The object store is in memory, behind a proxy that adds the given round
+trip time to every request. Class `fsync` is measured in turns with class `remote`, with the
 same records. Uploads are those of the log, `remote_flush_ms` is 50 where no other value is given."""
 
 
@@ -52,7 +52,7 @@ class DelayingProxy:
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
 
         def end() -> None:
             self._server.close()
@@ -113,7 +113,7 @@ def _shipped(target: Running) -> tuple[float, float]:
 
 @contextmanager
 def serving(store: S3Server, bucket: str, rtt_ms: int, flush_ms: int, core: int | None) -> Iterator[Running]:
-    """A server whose backup storage is that far away."""
+    """A server whose backup storage has this round trip time."""
     port = int(store.environment["AWS_ENDPOINT_URL"].rpartition(":")[2])
     proxy = DelayingProxy(port, rtt_ms / 2000)
 

@@ -1,4 +1,4 @@
-"""The reports: tables, the aims, the doubts, and the page they are written to."""
+"""Reports: tables, performance targets, reasons for doubt, and the page that they are written to."""
 
 import os
 import platform
@@ -241,7 +241,7 @@ class Report(Sheet):
 
 
 def write_results(text: str, name: str, title: str) -> None:
-    """Writes a report to `bench/results`, in place of the last one of its name. docs/benchmarks.md sums them up."""
+    """Writes a report to `bench/results`, replacing the last one of its name. docs/benchmarks.md summarizes them."""
     RESULTS.mkdir(exist_ok=True)
     body = re.sub(r"^### ", "## ", text.strip(), flags=re.MULTILINE)
     (RESULTS / f"{name}.md").write_text(f"# {title}\n\n{body}\n")
@@ -264,7 +264,7 @@ def machine(versions: dict[str, str]) -> str:
 
 
 def _build() -> str:
-    """The build of Python: distributions compile it with optimisations that others leave out, which matters."""
+    """How Python was built: distributions enable optimizations that other builds leave out, which matters."""
     return "as the system brings it" if sys.base_prefix == "/usr" else "not the system's own"
 
 

@@ -38,12 +38,12 @@ _TOPIC = "grows"
 
 
 def name_of(number: int) -> str:
-    """Names come in no order: an odd factor scatters the numbers without a collision."""
+    """The name of a topic by its number. An odd factor scatters the numbers without collisions."""
     return f"room.{number * 2654435761 % 2**32:08x}"
 
 
 class Growth:
-    """The parts that both halves share: a server on a folder, and the ways it is stopped and started."""
+    """Code for both halves: a server on a folder, and the ways to stop and start it."""
 
     def __init__(self, results: ScaleResults) -> None:
         self.results = results
@@ -196,7 +196,7 @@ class TopicsGrowth(Growth):
         return f"room.{self.rng.randrange(7 << 29):08x}"
 
     def _check(self, client: Client, size: int) -> None:
-        """Exactly the topics that were made must be there, and any of them must be whole."""
+        """Checks that exactly the created topics exist, and that a sample of them is complete."""
         if b'"topics"' not in client.ask("GET", "/v0/topics?limit=1") or client.metric("topics_topics") < size:
             raise RuntimeError(f"there are not {size} topics")
         for _ in range(100):

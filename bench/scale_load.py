@@ -1,8 +1,7 @@
-"""The requests of the scale benchmark: records by the thousand, topics by the thousand, and single requests with a
-timer.
+"""Requests of the scale benchmark: batches of records, batches of topics, and single timed requests.
 
-Loading must not be what is measured: requests are complete bytes, several connections have some on their way, and
-answers are looked at no further than to see that they are good.
+Loading must not become what is measured: requests are prepared bytes, several connections have some in flight, and of
+an answer only the status is read.
 """
 
 import asyncio
@@ -30,14 +29,14 @@ _HEAD = (
 
 
 def load_records(address: str, topic: str, count: int) -> float:
-    """Appends small records to one topic; the seconds it took. The first record of each batch has one of the tags."""
+    """Appends small records to one topic; returns the seconds. The first record of each batch has one of the tags."""
     requests = [_append(topic, RECORDS_A_BATCH, f"t{tag}") for tag in range(TAGS)]
     batches = (requests[number % TAGS] for number in range(count // RECORDS_A_BATCH))
     return _send_all(address, batches, _LOADING_CONNECTIONS, 1)
 
 
 def load_topics(address: str, names: Iterable[str]) -> float:
-    """Makes topics of ten records each; the seconds it took."""
+    """Creates topics of ten records each; returns the seconds."""
     requests = (_append(name, RECORDS_A_TOPIC) for name in names)
     return _send_all(address, requests, _CREATING_CONNECTIONS, _PIPELINED)
 
@@ -74,7 +73,7 @@ async def _send(address: str, requests: Iterator[bytes], connections: int, pipel
 
 
 async def _until_taken(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, requests: list[bytes]) -> None:
-    """A server under pressure refuses requests: refused records are sent again."""
+    """Sends refused records again: a server under pressure refuses requests."""
     while requests:
         writer.write(b"".join(requests))
         refused = []
@@ -126,7 +125,7 @@ class Client:
         return self.ask("POST", f"/v0/topics/{topic}/diff", {"from_seq": from_seq, "limit": limit})
 
     def catch_up(self, topic: str, count: int) -> float:
-        """Reads the first records of a topic by the thousand; records a second."""
+        """Reads the first records of a topic, a thousand at a time; returns records a second."""
         begun = time.monotonic()
         for seq in range(0, count, 1000):
             self.read(topic, seq, 1000)

@@ -13,12 +13,12 @@ MEMORY_BYTES_MAX = 1.5e9
 FLAT_RATIO_MAX = 2.0
 _METHOD = f"""\
 One server process, defaults but for `TOPICS_MAX_TOPICS=0`, class `disk`. One topic is filled with records of 22 bytes
-of JSON by {RECORDS_A_BATCH:,} over four connections; topics of {RECORDS_A_TOPIC} such are made by their first append.
-Single requests come one at a time over one connection from a client in Python. A start lasts until the server is ready,
-and what was stored must be there. Memory is what the process holds by itself when idle (anonymous pages), and in
-brackets with the pages of files it has mapped. A checkpoint is one that finds few changes: one record in the topic, or
-one in each of a hundred topics; told are the processor time that it took and the longest that somebody who asked for
-the server's health had to wait meanwhile. Room on disk includes log files that are allocated ahead."""
+of JSON in batches of {RECORDS_A_BATCH:,} over four connections; topics with {RECORDS_A_TOPIC} of them are created by
+their first append. Single requests are sent one at a time over one connection by a Python client. A start ends when the
+server is ready, and all stored records must exist. Memory is the private memory of the idle process (anonymous pages),
+in brackets with the pages of mapped files. A checkpoint finds few changes: one record in the topic, or one in each of a
+hundred topics; the columns are its processor time and the longest wait of a health request during it. Disk usage
+includes log files that are allocated ahead."""
 
 
 @dataclass(frozen=True)

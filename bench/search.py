@@ -141,7 +141,7 @@ class Bench:
         return found
 
     def _warm(self, client: Client) -> float:
-        """Asks until everything is indexed; the seconds that took."""
+        """Queries until everything is indexed; returns the seconds that took."""
         begun = time.monotonic()
         while time.monotonic() - begun < _INDEX_S:
             answer = client.ask("POST", f"{PATH}/_search", b'{"q":"service:svc-1"}', (200, 408))
@@ -186,7 +186,7 @@ class Bench:
         self._progress.print(f"{self.size.entries:,} {name}: {cells}, CPU {row.cpu_ms:.1f} ms", highlight=False)
 
     def _measure_ingest(self, client: Client, questions: list[tuple[str, Ask]]) -> None:
-        """All questions, and from an append to an answer that has it, while entries come in."""
+        """Measures all queries, and the time from an append to an answer that contains it, during appends."""
         self._progress.print(f"{self.size.entries:,} during ingest", highlight=False)
         with Ingest(self._server.address, self._texts) as ingest:
             for row, (_, ask) in zip(self.size.rows, questions, strict=True):
@@ -209,7 +209,7 @@ class Bench:
         return statistics.median(times), p99(times)
 
     def _measure_appends(self) -> None:
-        """In turns, so that changes of the machine affect both."""
+        """Measures appends with and without searches in turns, so the machine affects both alike."""
         ways = {"alone": 0, "beside 8 clients that search": 8}
         found: dict[str, list[float]] = {way: [] for way in ways}
         for _ in range(_APPEND_WINDOWS):
@@ -220,9 +220,8 @@ class Bench:
         self._progress.print(f"{self.size.entries:,} p99 of appends, ms: {said}", highlight=False)
 
     def _append_p99(self, searching: int) -> float:
-        """The p99 of single appends, in milliseconds, while clients search: these are another process, because threads
-        of one would wait for each other and not for the server.
-        """
+        """The p99 of single appends, in milliseconds, while clients search in another process: threads of one process
+        would wait for each other and not for the server."""
         body, address = msgspec.json.encode(KINDS[0].body).decode(), self._server.address
         texts = iter(self._texts * (_APPENDS // len(self._texts) + 1))
         with searching_clients(address, searching, body):

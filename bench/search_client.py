@@ -59,7 +59,7 @@ def fill(address: str, description: dict[str, Any], texts: list[bytes], batch: i
 
 
 def times_ms(address: str, ask: Ask, clients: int, rounds: int, seconds: float) -> list[float]:
-    """The latencies of queries that clients sent side by side: so many in all, or as many as there was time for."""
+    """The latencies of queries sent by several clients side by side: this many, or fewer if the time is over."""
     times: list[float] = []
     end = time.perf_counter() + seconds
 
@@ -87,7 +87,7 @@ def p99(times: list[float]) -> float:
 
 
 class Ingest:
-    """Appends at a steady rate, in a thread, for as long as the block is open."""
+    """Appends at a steady rate in a thread while the context is open."""
 
     def __init__(self, address: str, texts: list[bytes]) -> None:
         self._address = address
@@ -147,7 +147,7 @@ def together(works: list[Callable[[], None]]) -> None:
 
 @contextmanager
 def searching_clients(address: str, count: int, body: str) -> Iterator[None]:
-    """So many clients that ask the same again and again, in their own process."""
+    """Clients that repeat the same query, in their own process."""
     if not count:
         yield
         return

@@ -56,7 +56,7 @@ def _field(kind: str, name: str, *flags: str) -> dict[str, Any]:
 def described(
     fields: dict[str, tuple[str, ...]], key: str, time: str, defaults: tuple[str, ...], rollup: dict[str, Any]
 ) -> dict[str, Any]:
-    """A description of fields of the first level: the kind and the capabilities of each."""
+    """A search description of top-level fields: the kind and the capabilities of each."""
     return {
         "schema": {"type": "object"},
         "routingKey": {"jsonPointer": f"/{key}", "required": True},
@@ -101,7 +101,7 @@ DESCRIPTION: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of question, in the language of the server and of SQLite."""
+    """A kind of query, in the query language of the server and of SQLite."""
 
     name: str
     body: dict[str, Any]

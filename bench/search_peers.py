@@ -1,7 +1,7 @@
-"""The libraries that the search benchmark is held against, each in the benchmark's own process: SQLite with FTS5,
-DuckDB over the same entries, and a bare tantivy index, which is the limit of what a text index can do.
+"""Peers of the search benchmark, each in the benchmark's process: SQLite with FTS5, DuckDB over the same entries, and a
+tantivy index, which is the upper bound for a text index.
 
-None of them speaks HTTP, keeps anything safe, or takes entries while it is asked.
+None of them serves HTTP, stores entries durably, or accepts entries while it is queried.
 """
 
 import importlib
@@ -30,7 +30,7 @@ _QUESTION_S = 1.0
 
 
 def median_ms(ask: Callable[[], Any]) -> float:
-    """The median of a few rounds, as many as there is time for."""
+    """The median of a few rounds within a time limit."""
     times: list[float] = []
     end = time.perf_counter() + _QUESTION_S
     while len(times) < _ROUNDS and (not times or time.perf_counter() < end):
@@ -41,7 +41,7 @@ def median_ms(ask: Callable[[], Any]) -> float:
 
 
 def ask_sqlite(texts: list[bytes]) -> Answers:
-    """With an index for each field and FTS5 for the words."""
+    """Queries SQLite with an index for each field, and FTS5 for the words."""
     base = sqlite3.connect(":memory:")
     base.execute("CREATE TABLE logs (event_time, service, status, duration, request_id, region, message, why, body)")
     base.execute("CREATE VIRTUAL TABLE words USING fts5(message, why, content='logs')")
@@ -57,7 +57,8 @@ def ask_sqlite(texts: list[bytes]) -> Answers:
 
 
 def ask_duckdb(texts: list[bytes]) -> Answers:
-    """A table of the same entries, read from a file of JSON. It has no index of words; they are looked for in texts."""
+    """Queries a DuckDB table of the same entries, read from a JSON file. It has no text index; words are found by
+    scanning texts."""
     duckdb = _library("duckdb")
     with tempfile.TemporaryDirectory(prefix="topics-bench-duckdb-") as folder:
         path = Path(folder) / "logs.ndjson"
@@ -77,7 +78,7 @@ def ask_duckdb(texts: list[bytes]) -> Answers:
 
 
 def ask_tantivy(texts: list[bytes]) -> Answers:
-    """An index in memory that is committed once. It gives the entries of its best hits, by its own order."""
+    """Queries an in-memory index that is committed once. It returns the entries of its best hits in its own order."""
     tantivy = _library("tantivy")
     builder = tantivy.SchemaBuilder()
     for name in ("service", "requestId", "region"):

@@ -1,5 +1,8 @@
-"""Prisma Streams on the same entries and questions: with its own settings, and with segments so large that all of it
-stays in its tail. It is asked once its coverage is complete, or when it has had the time for that."""
+"""Prisma Streams on the same entries and queries: with its default settings, and with segments so large that all
+entries stay in its tail.
+
+It is queried once its coverage is complete, or when the time limit is reached.
+"""
 
 import os
 import signal
@@ -95,7 +98,7 @@ def _wait_ready(address: str, process: "subprocess.Popen[bytes]") -> None:
 
 
 def _wait_covered(address: str, index_s: float, field: str) -> str:
-    """Asks for all entries, which it does not do without a clause; `field` is in every one of them."""
+    """Queries for all entries by a `field` that each of them has: it refuses a query without a clause."""
     client, end = Client(address), time.monotonic() + index_s
     missing = -1
     while time.monotonic() < end:

@@ -54,7 +54,7 @@ def parse_row(text: str) -> Workload:
 
 
 def compare(title: str, before: Sequence[float], after: Sequence[float]) -> str:
-    """A line of the report, from the rates of both in records a second."""
+    """A line of the report, computed from the rates of both in records a second."""
     there, here = statistics.median(before), statistics.median(after)
     return f"{title:>8}: {there:11,.0f} there, {here:11,.0f} here, ratio {Ratio.of(after, before)}"
 

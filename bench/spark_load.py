@@ -42,7 +42,7 @@ def fill(folder: Path, first: int, to: int) -> None:
 
 
 def fill_many(folder: Path, topics: int, each: int) -> None:
-    """So many topics with so many records each, all of them sealed."""
+    """Creates many topics with the same number of records each, all of them sealed."""
     with _engine(folder) as engine:
         for number in range(topics):
             records = _orders(number * each, (number + 1) * each)
@@ -51,7 +51,7 @@ def fill_many(folder: Path, topics: int, each: int) -> None:
 
 @contextmanager
 def _engine(folder: Path) -> Iterator[Engine]:
-    """An engine whose topics are all sealed in the end."""
+    """An engine that seals all topics at the end."""
     options = EngineOptions(data_dir=str(folder), wal_shards=1)
     engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemEntropy(), boot_id=boot_id())
     yield engine
@@ -62,7 +62,7 @@ def _engine(folder: Path) -> Iterator[Engine]:
 
 
 def _orders(first: int, to: int) -> list[Record]:
-    """Every payload is another; written as text, because encoding a dict for each would be most of the work."""
+    """Records with distinct payloads, built as text because encoding a dict for each would be most of the work."""
     return [
         Record(
             b'{"id":%d,"customer":"customer-%d","total":%d.%02d,"note":"%b"}' % (n, n % 5000, n % 997, n % 83, _NOTE),
@@ -78,7 +78,7 @@ def _expect_success(result: object) -> None:
 
 
 def forget_archive(data: Path) -> None:
-    """As if the pipeline had never run on a folder; no pipeline may be running there now."""
+    """Resets a folder to the state before its first pipeline run; no pipeline may be running on it."""
     for name in ("archive", "pipeline"):
         shutil.rmtree(data / name, ignore_errors=True)
 
@@ -127,9 +127,9 @@ def serving(folder: Path) -> Iterator[Served]:
 
 @contextmanager
 def archiving(data: Path, **words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The pipeline's process as a server starts it, on a folder that has everything to do again.
+    """Starts the pipeline's process as a server does, on a folder on which it has not run yet.
 
-    `words` are further variables of its environment.
+    `words` are additional environment variables.
     """
     forget_archive(data)
     env = {"TOPICS_DATA_DIR": str(data), "TOPICS_ARCHIVE": "1", "TOPICS_PIPELINE_IDLE_MS": "0", **words}
@@ -170,7 +170,7 @@ class Latencies:
 
 
 class Writer:
-    """Appends a record every few milliseconds, whether the one before was answered late or not."""
+    """Appends a record every few milliseconds, even if the previous one was answered late."""
 
     def __init__(self, served: Served) -> None:
         self._server = served.pid

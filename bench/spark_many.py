@@ -1,4 +1,4 @@
-"""The parts of `make bench-spark` that are about numbers of things: many topics, and many deletes.
+"""The parts of `make bench-spark` with large numbers: many topics, and many deletes.
 
 `python -m bench.spark_many TOPICS RECORDS` measures these alone.
 """
@@ -50,7 +50,7 @@ class ManyTopics:
 
 @dataclass
 class ManySealed:
-    """Plans over topics of which everything is sealed, in the modes that read the files themselves."""
+    """Planning over topics that are completely sealed, in the modes that read the files directly."""
 
     segments: list[float] = field(default_factory=list)
     auto: list[float] = field(default_factory=list)
@@ -99,7 +99,7 @@ def many_topics(url: str, topics: int, tries: int) -> ManyTopics:
 
 
 def many_sealed(folder: Path, tries: int) -> ManySealed:
-    """Plans a batch over the sealed topics of a server's folder, from the folder alone and with the server's word."""
+    """Plans a batch over the sealed topics of a server's folder, with and without answers of the server."""
     found = ManySealed()
     with serving(folder) as served:
         given = {"path": str(folder / "data"), "topicPattern": "many.*"}
@@ -117,7 +117,7 @@ def many_sealed(folder: Path, tries: int) -> ManySealed:
 
 
 def many_archived(spark: SparkSession, data: Path, topics: int, tries: int) -> ManyArchived:
-    """Archives so many small topics, each try from the beginning."""
+    """Archives many small topics; each try starts from the beginning."""
     fill_many(data, topics, RECORDS_A_TOPIC)
     found = ManyArchived(topics)
     tracker = spark.sparkContext.statusTracker()
@@ -141,9 +141,9 @@ def run_all(pipeline: Pipeline) -> None:
 
 
 def many_deletes(spark: SparkSession, archive: str, tries: int) -> ManyDeletes:
-    """Reads an archive with scattered deletes in each topic, and the same files without a look at them, in turns.
+    """Reads an archive with scattered deletes in each topic, with and without applying them, in turns.
 
-    The deletes are put into the ledger: how they get there is another matter.
+    The deletes are written to the ledger directly.
     """
     store = ArchiveStore(PosixFileSystem(), archive)
     state = store.load()

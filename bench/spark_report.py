@@ -21,11 +21,10 @@ PLAN_S_MAX = 2.0
 SMALL_TOPICS_S_MAX = 60.0
 _METHOD = """\
 One embedded Spark with the project's own settings, on records of about 200 bytes with a tag, sealed by the engine. A
-figure is the median of {tries} tries (of {growth_tries} where time grows and for the connector) behind one that is not
-counted, so none pays for Spark's start, and the readers take turns. *All columns* hands every row to a sink that drops
-it; *an aggregate* sums the lengths of `data` and takes the largest `seq`: Spark's own readers then parse these two
-columns only, the segment source is not told and makes all ten. The archive job is a round of the pipeline on a folder
-without an archive, ledger, table and syncs included."""
+figure is the median of {tries} tries (of {growth_tries} where time grows and for the connector) after one that is not
+counted, so that Spark's start is not measured, and the readers take turns. *All columns* writes every row to a sink
+that discards it; *an aggregate* sums the lengths of `data` and takes the largest `seq`. The archive job is a round of
+the pipeline on a folder without an archive, with ledger, table and syncs."""
 _LATENCY = """\
 A writer of its own process appends {rate} records a second, one by one over one connection to a server in class `disk`,
 each at its moment, whatever became of the one before; its time runs from that moment. Windows without a job and windows

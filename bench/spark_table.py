@@ -47,10 +47,10 @@ class TableCost:
 
 
 def table_cost(root: Path, files: int) -> TableCost:
-    """Measures a table of so many files: creating, opening, appending, and deleting."""
+    """Measures a table with this many files: creating, opening, appending, and deleting."""
     found = TableCost(files)
     now = 1_800_000_000_000
-    known = [_wanted(root, number) for number in range(files)]
+    known = [_entry_of(root, number) for number in range(files)]
     table = _table(root)
     found.first = seconds(lambda: table.follow({one.path: one for one in known}, now, whole=True))
     table = _table(root)
@@ -59,11 +59,11 @@ def table_cost(root: Path, files: int) -> TableCost:
     for number in range(COMMITS):
         now += ROUND_MS
         first = files + number * FILES_A_COMMIT
-        fresh = {one.path: one for one in (_wanted(root, first + more) for more in range(FILES_A_COMMIT))}
+        fresh = {one.path: one for one in (_entry_of(root, first + more) for more in range(FILES_A_COMMIT))}
         found.commits.append(seconds(lambda fresh=fresh, now=now: table.follow(fresh, now)))  # type: ignore[misc]
     for number in range(COMMITS):
         now += ROUND_MS
-        spoiled = _wanted(root, number * (files // COMMITS), ((number, number + 4),))
+        spoiled = _entry_of(root, number * (files // COMMITS), ((number, number + 4),))
         found.deletes.append(seconds(lambda one=spoiled, now=now: table.follow({one.path: one}, now)))  # type: ignore[misc]
     return found
 
@@ -73,8 +73,8 @@ def _table(root: Path) -> ArchiveTable:
     return ArchiveTable(fs, str(root), FolderPointer(fs, str(root)), SystemEntropy(), KEEP_MS)
 
 
-def _wanted(root: Path, number: int, deleted: tuple[tuple[int, int], ...] = ()) -> TableFile:
-    """The ledger's word for a file: one day, one bucket, ten topics."""
+def _entry_of(root: Path, number: int, deleted: tuple[tuple[int, int], ...] = ()) -> TableFile:
+    """The ledger's entry for a file: one day, one bucket, ten topics."""
     bucket, day = number % BUCKETS, 20_000 + number // (64 * BUCKETS)
     rows, ts = _ROWS // 10, day * _DAY_MS
     runs = tuple(Run(n, n, f"topic-{bucket}-{n}", 1, rows, rows, ts, ts + 1000) for n in range(1, 11))

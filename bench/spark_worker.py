@@ -50,7 +50,7 @@ class WorkerCost:
 
 
 def worker_costs(data: Path) -> Iterator[WorkerCost]:
-    """Each way once: the results are processor time and memory, which differ little from run to run."""
+    """Measures each way once: processor time and memory differ little from run to run."""
     with tempfile.TemporaryDirectory(prefix="topics-bench-java-") as folder:
         archive = f"{folder}/classes.jsa"
         _run(_Way("", f"{_OURS} -XX:ArchiveClassesAtExit={archive}"), data, archive, folder)
@@ -89,7 +89,8 @@ def _told_start_s(data: Path) -> float:
 
 
 def _look(root: int, used: dict[int, float]) -> tuple[float, float]:
-    """The memory of Java and of Python below a process, in MB; `used` receives each process's time, in seconds."""
+    """The memory of Java and of Python below a process, in MB; `used` receives the processor time of each process in
+    seconds."""
     java = python = 0.0
     parents: dict[int, list[int]] = {}
     stats: dict[int, list[str]] = {}

@@ -32,7 +32,8 @@ _SEED = 6
 
 
 def name_of(number: int) -> str:
-    """Names come in no order, as those made of ids do: an odd factor scatters the numbers without a collision."""
+    """The name of a stream by its number. Names are in no order, like random ids: an odd factor scatters the numbers
+    without collisions."""
     return f"room/{number * 2654435761 % 2**32:08x}"
 
 
@@ -78,7 +79,7 @@ class Bench:
         )
 
     def _check(self, size: int) -> None:
-        """Exactly the streams that were made must be there again."""
+        """Checks that exactly the created streams exist."""
         lister = Lister(self._server.address)
         _, behind = lister.page(f"offset={size - 1}")
         lister.close()
@@ -89,7 +90,7 @@ class Bench:
         return (self._server.resident_bytes() - self._empty_bytes) / size
 
     def _pages(self, size: int) -> dict[str, Pages]:
-        """Each kind of page, at places all over the list but not at its end, so that all pages are full."""
+        """Each kind of page, from places throughout the list except its end, so that all pages are full."""
         queries: dict[str, Callable[[], str]] = {
             "first": lambda: "limit=100",
             "after": lambda: f"limit=100&after={self._place()}",
@@ -113,7 +114,7 @@ class Bench:
         return found
 
     def _place(self) -> str:
-        """Where a page may begin: like a name, and before the last eighth of them."""
+        """A start of a page: like a name, and not among the last eighth of them."""
         return f"room/{self._rng.randrange(7 << 29):08x}"
 
     def _say(self, line: str) -> None:

@@ -17,13 +17,13 @@ PAGES = {
 }
 _METHOD = """\
 One server process with `TOPICS_MAX_TOPICS=0` and `TOPICS_TAIL_MEMORY_BYTES` of 1 GiB, because a million last entries
-are more than the default keeps in memory; defaults otherwise (class `fsync`). Streams are made by `PUT` with a first
-entry of 200 bytes of JSON, over a few connections with many requests on their way, under names in no order. At each
-size, once the server is idle, its resident memory is taken, less that of the empty server ({empty:.0f} MB), and
-pages of `GET /v1/streams` are asked for, {rounds} of each kind, one at a time over one connection, at places all over
-the list. A page is told by the processor time that it cost the server, which others on the machine do not change, and
-by the time until a client in Python had it. Then the server is killed, started on the same folder, stopped in good
-order and started again; a start ends when the server says that it is ready, and every stream must be there."""
+are more than the default keeps in memory; defaults otherwise (class `fsync`). Streams are created by `PUT` with a first
+entry of 200 bytes of JSON, over a few connections with many requests in flight, with unordered names. At each size,
+once the server is idle, its resident memory is measured, less that of the empty server ({empty:.0f} MB), and {rounds}
+pages of each kind of `GET /v1/streams` are requested, one at a time over one connection, from places throughout the
+list. The columns of a page are the processor time of the server, which other processes do not affect, and the latency
+at a Python client. Then the server is killed, started on the same folder, stopped cleanly and started again; a start
+ends when the server is ready, and every stream must exist."""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class StreamsServer:
         return self._process.pid
 
     def start(self) -> float:
-        """Starts it; the seconds until it was ready, which is when the whole log was read."""
+        """Starts the server; returns the seconds until it was ready, which is after the whole log was read."""
         launch = launch_topics(self._folder, 0)
         port_file = self._folder / "address"
         port_file.unlink(missing_ok=True)
@@ -80,7 +80,7 @@ class StreamsServer:
         raise RuntimeError(f"the server was not ready in time: {self._last_words()}")
 
     def stop(self) -> float:
-        """Stops it in good order; the seconds until it was gone."""
+        """Stops the server cleanly; returns the seconds until it had exited."""
         return self._end_with(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -100,7 +100,7 @@ class StreamsServer:
         return Memory(resident - shared, resident)
 
     def rest(self) -> None:
-        """Waits until it is idle: creating leaves work behind, such as a checkpoint on its way."""
+        """Waits until it is idle: creating streams leaves work such as a checkpoint."""
         deadline = time.monotonic() + _REST_TIMEOUT_S
         quiet = 0
         while quiet < _QUIET_WINDOWS and time.monotonic() < deadline:
@@ -109,12 +109,13 @@ class StreamsServer:
             quiet = quiet + 1 if self.cpu_s() - before < _QUIET_SHARE * _QUIET_WINDOW_S else 0
 
     def cpu_s(self) -> float:
-        """Processor time of the current threads, to the nanosecond; other load of the machine is not in it."""
+        """Processor time of the current threads in nanosecond resolution; other processes do not count."""
         threads = Path(f"/proc/{self.pid}/task").iterdir()
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
     def log_bytes(self) -> int:
-        """Returns the most bytes that a start would replay behind the snapshots: log files are preallocated."""
+        """Returns an upper bound of the bytes that a start would replay after the snapshots: log files are
+        preallocated."""
         return sum(path.stat().st_size for path in (self._folder / "topics" / "wal").rglob("*.wal"))
 
     def _end_with(self, number: signal.Signals) -> float:
@@ -146,7 +147,7 @@ class Lister:
         self._connection = http.client.HTTPConnection(address, timeout=_REQUEST_TIMEOUT_S)
 
     def page(self, query: str) -> tuple[float, bytes]:
-        """The seconds that a page took, and the page."""
+        """The page, and the seconds that it took."""
         begun = time.perf_counter()
         self._connection.request("GET", f"/v1/streams?{query}")
         answer = self._connection.getresponse()
@@ -161,7 +162,7 @@ class Lister:
 
 
 def put_streams(address: str, names: Iterable[str], body: bytes) -> float:
-    """Creates streams of one entry over a few connections, many requests on their way; the seconds it took."""
+    """Creates streams of one entry over a few connections with many requests in flight; returns the seconds."""
     begun = time.monotonic()
     uvloop.run(_put_all(address, iter(names), body))
     return time.monotonic() - begun
@@ -190,7 +191,7 @@ async def _put_all(address: str, names: Iterable[str], body: bytes) -> None:
 
 
 async def _put(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, requests: list[bytes]) -> None:
-    """Sends requests until each is answered well. Creating is idempotent, so refused requests are repeated."""
+    """Sends requests until each succeeds. Creation is idempotent, so refused requests are repeated."""
     while requests:
         writer.write(b"".join(requests))
         refused = []

@@ -32,9 +32,9 @@ MB = 1_000_000
 _AIM_MS = 10.0
 _TIMEOUT_S = 120
 _METHOD = """\
-One server with a clock in its loop, one kind of request after the other, each at its largest and a few times. Told is
-the longest turn of the loop in the best of them, in processor time. Whoever else asks for something waits for so long
-at most."""
+One server with a clock in its loop, one kind of request after the other, each at its largest and a few times. The
+result is the longest turn of the loop in the best of them, in processor time. Other requests wait at most this
+long."""
 _SETTINGS = {
     "TOPICS_AWAKE_US": "0", "TOPICS_MAX_TOPICS": "0", "TOPICS_LOG_LEVEL": "error",
     "TOPICS_PIPELINE": "off",
@@ -153,7 +153,7 @@ def to_stream(
 
 
 def filled(server: Server, place: str, count: int, nbytes: int, tags: int = 0, config: object = None) -> None:
-    """A topic with records; of every so many different tags, if any."""
+    """A topic with records and, if given, a number of different tags."""
     server.ask("PUT", f"/v0/topics/{place}", config or {})
     for begin in range(0, count, 1000):
         some = [
@@ -348,7 +348,7 @@ DESCRIPTION = {
 def searched(
     method: str, below: str, body: object = None, count: int = 50_000, size: int = 60
 ) -> Callable[[Server, str], Act]:
-    """A question to a stream of 200,000 entries, or of others, that are in the index by then."""
+    """A query of a stream of 200,000 entries, or of other entries, that are indexed by then."""
 
     def prepare(server: Server, place: str) -> Act:
         path = f"/v1/stream/{place}"

@@ -21,7 +21,7 @@ _LOOK_S = 0.001
 
 
 class TurnClock:
-    """Notes the longest turn. The loop writes, the thread that was asked reads."""
+    """Records the longest turn. The loop writes, and the thread that answers requests reads."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -42,7 +42,7 @@ def records(count: int) -> list[Record]:
 
 
 async def append_many(engine: Engine, total: int, size: int, writers: int, topic: str = _TOPIC) -> float:
-    """Appends `total` records in batches of `size`, keeping `writers` batches on their way; the seconds it took."""
+    """Appends `total` records in batches of `size`, with `writers` batches in flight; returns the seconds."""
     loop = asyncio.get_running_loop()
     finished = loop.create_future()
     left, flying = total // size, 0
@@ -122,7 +122,7 @@ async def _sealed(engine: Engine) -> None:
 
 
 async def fill(folder: Path, total: int, stop: str) -> dict[str, float]:
-    """Puts `total` records through one topic and watches memory; then stops cleanly or is killed by the caller."""
+    """Appends `total` records to one topic and measures memory; then stops cleanly, or is killed by the caller."""
     engine = open_engine(folder)
     engine.start(asyncio.get_running_loop())
     await make_topic(engine, "disk")

@@ -31,7 +31,7 @@ class Audit(NamedTuple):
 
 
 def pins_of(path: Path) -> set[str]:
-    """The names of the packages that a file pins; files that it includes have their own audit."""
+    """The names of the packages that a file pins, without those of included files, which have their own audit."""
     return {pin["name"] for pin in map(PIN.fullmatch, path.read_text().splitlines()) if pin is not None}
 
 

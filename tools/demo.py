@@ -58,7 +58,7 @@ _SEARCH = {
 
 
 class Demo:
-    """Everything that goes on, until it is stopped."""
+    """Runs all parts of the demo until it is stopped."""
 
     def __init__(self, url: str, speed: float) -> None:
         self._url = url
@@ -67,7 +67,7 @@ class Demo:
         self._threads: list[threading.Thread] = []
 
     def prepare(self) -> None:
-        """Creates the required resources first. It may be there already."""
+        """Creates the required resources if they do not exist yet."""
         with httpx.Client(base_url=self._url, timeout=30.0) as api:
             made = api.put("/v1/stream/flights", headers=_JSON)
             made.raise_for_status()
@@ -115,7 +115,7 @@ class Demo:
                     return
 
     def _consume(self) -> None:
-        """Reads as a job does that runs every few seconds: its lag grows, and falls."""
+        """Reads like a job that runs every few seconds: its lag grows and falls."""
         rng = random.Random(1)
         with Client(self._url) as client:
             client.put_consumer("github", "warehouse")
@@ -125,7 +125,7 @@ class Demo:
 
     @staticmethod
     def _try(api: httpx.Client, path: str, body: object) -> None:
-        """A server that is unavailable for a moment must not end the demo."""
+        """Makes a call; a server that is unavailable for a moment does not end the demo."""
         try:
             api.post(path, json=body)
         except httpx.TransportError:
@@ -152,14 +152,14 @@ class Demo:
 
 
 def pipeline_settings() -> dict[str, str]:
-    """Where Spark is installed the pipeline runs, and has something to do within the first minute."""
+    """Settings with which the pipeline, if Spark is installed, has work within the first minute."""
     if find_spec("pyspark") is None:
         return {"TOPICS_PIPELINE": "off"}
     return {"TOPICS_ARCHIVE": "1", "TOPICS_SEGMENT_MAX_EVENTS": "100", "TOPICS_PIPELINE_PRIORITY": "low"}
 
 
 def serve(folder: str, port: int) -> subprocess.Popen[bytes]:
-    """A server on a folder, once it is ready."""
+    """Starts a server on a folder, and yields it once it is ready."""
     env = {**os.environ, "TOPICS_DATA_DIR": folder, "TOPICS_PORT": str(port), "TOPICS_LOG_LEVEL": "error"}
     env |= pipeline_settings()
     process = subprocess.Popen([sys.executable, "-m", "topics", "serve"], env=env)
@@ -180,7 +180,7 @@ TRY = ("tail github", "search flights late", "show notices", "router ls")
 
 
 def welcome(port: int) -> str:
-    """The places to visit, with commands that run as they stand in this checkout."""
+    """The addresses to visit, with commands that run as written in this checkout."""
     address = "" if port == 4000 else f" --url http://127.0.0.1:{port}"
     lines = [
         f"  The console: http://127.0.0.1:{port}/console",

@@ -21,7 +21,7 @@ _CARRIERS = {"AA": "American", "B6": "JetBlue", "DL": "Delta", "UA": "United", "
 
 
 def flights(folder: Path = FETCHED) -> Iterator[dict[str, Any]]:
-    """Flights without end, in the order in which they left."""
+    """Endless flights, in the order in which they left."""
     archive = folder / _FLIGHTS
     if not archive.exists():
         yield from _made_up_flights()
@@ -52,7 +52,7 @@ def _made_up_flights() -> Iterator[dict[str, Any]]:
 
 
 def webhooks(folder: Path = FETCHED) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Names and payloads of events without end."""
+    """Endless names and payloads of events."""
     found = sorted(folder.glob("octokit-webhooks-examples-*.tgz"))
     examples = list(_examples(found[-1]) if found else _made_up_events())
     random.Random(7).shuffle(examples)

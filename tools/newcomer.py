@@ -50,7 +50,7 @@ class Walk(NamedTuple):
 
 
 def walk(folder: Path, *, cold: bool = False) -> Walk:
-    """From a clone in this folder to the first event. Started processes are ended."""
+    """Goes from a clone in this folder to the first event. Started processes are ended."""
     began, before_s = time.monotonic(), _cpu_s()
     clone = folder / "topics"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True, timeout=PATIENCE_S)

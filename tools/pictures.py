@@ -93,7 +93,7 @@ def _unfiltered(rows: Pixels, each: int) -> Pixels:
 
 
 def _guessed(how: int, line: Pixels, above: Pixels, each: int) -> Pixels:
-    """The filters that look to the left, for which there is no way but point by point."""
+    """The filters that depend on the pixel to the left, so pixels are computed one by one."""
     now, up = bytearray(line.tobytes()), above.tobytes()
     for place in range(len(now)):
         left = now[place - each] if place >= each else 0

@@ -48,7 +48,7 @@ def path_of(uri: str) -> str:
 
 
 def turned(markdown: str, path: str) -> str:
-    """A page of the repository with links that hold in the site. Code is left as it is."""
+    """A page of the repository with links that work in the site. Code is unchanged."""
     kept: list[str] = []
 
     def keep(match: re.Match[str]) -> str:
@@ -73,7 +73,7 @@ def turned(markdown: str, path: str) -> str:
 
 @cache
 def beside() -> dict[str, str]:
-    """The files of the site that are not in docs/, by where they are there."""
+    """The files of the site outside docs/, by their place in the site."""
     found = {uri_of(page.name) or page.name: page.name for page in ROOT.glob("*.md")}
     for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         path = page.relative_to(ROOT).as_posix()
