@@ -59,6 +59,11 @@ if TYPE_CHECKING:
         RouterPut,
         RouterState,
         RouterSummary,
+        ScheduleDropped,
+        SchedulePage,
+        SchedulePut,
+        ScheduleState,
+        ScheduleSummary,
         Staged,
         Token,
         TopicDropped,
@@ -118,6 +123,7 @@ if TYPE_CHECKING:
         RetryLater,
         RouterCycle,
         RouterNotFound,
+        ScheduleNotFound,
         SearchUnavailable,
         SequenceConflict,
         ServerTrouble,
@@ -199,7 +205,8 @@ __all__ = [
     "ProducerGap", "ProducerMark", "QueueCounters", "QueuePaused", "ReadOnly", "Ready", "Record", "RecordTooLarge",
     "Redriven", "RemoteUnavailable", "RequestRefused", "RequestTimeout", "RetryJob", "RetryLater", "RetryPolicy",
     "RouterCycle", "RouterDropped", "RouterNotFound", "RouterPage", "RouterPut", "RouterState", "RouterSummary",
-    "RoutingKey", "RoutingKeyPage", "SearchPage", "SearchTotal", "SearchUnavailable", "SequenceConflict",
+    "RoutingKey", "RoutingKeyPage", "ScheduleDropped", "ScheduleNotFound", "SchedulePage", "SchedulePut",
+    "ScheduleState", "ScheduleSummary", "SearchPage", "SearchTotal", "SearchUnavailable", "SequenceConflict",
     "ServerTrouble", "ShuttingDown", "SkippedStream", "SlowConsumer", "Socket", "Staged", "StateRefused",
     "StreamAppended", "StreamClosed", "StreamConflict", "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop",
     "StreamPage", "StreamProfile", "StreamSchema", "StreamState", "StreamSummary", "StreamsSearchPage", "Subscription",
@@ -230,21 +237,21 @@ _NAMES = {
         "Acked Appended BackupInfo BackupList BackupStarted Claimed ConsumerCommitted ConsumerDropped ConsumerPage "
         "ConsumerPut ConsumerState Deleted Diff Extended Fence Health JobChanged JobFailure JobPage JobState Lease "
         "LeasePage Nacked Placed QueueCounters QueuePaused Ready Redriven RouterDropped RouterPage RouterPut "
-        "RouterState RouterSummary Staged Token TopicDropped TopicPage TopicPut TopicState TopicSummary "
-        "TransactionState WhoAmI"
+        "RouterState RouterSummary ScheduleDropped SchedulePage SchedulePut ScheduleState ScheduleSummary Staged "
+        "Token TopicDropped TopicPage TopicPut TopicState TopicSummary TransactionState WhoAmI"
     ),
     "topics_client.errors": (
         "AccessRefused ApiError AppendTimeout BackupFailed BackupRunning BatchTooLarge ClientClosed ClientError "
-        "ColdStoreUnavailable ConnectionFailed ConsumerNotFound CorruptSegment Damage DamagedBackup "
-        "ExpectationFailed FeatureMissing FenceMismatch FolderBusy Forbidden GapError HeadMismatch HeadersTooLarge "
-        "IdempotencyConflict InternalError InvalidJson InvalidRequest JobNotFound LeaseEnded MethodNotAllowed "
-        "NewerFormat NoBackupPlace NotAQueue NotAcceptable NotFound NotPrimary NotReady OffsetGone PayloadTooLarge "
-        "ProducerFenced ProducerGap ReadOnly RecordTooLarge RemoteUnavailable RequestRefused RequestTimeout "
-        "RetryLater RouterCycle RouterNotFound SearchUnavailable SequenceConflict ServerTrouble ShuttingDown "
-        "SlowConsumer StateRefused StreamClosed StreamConflict StreamGone SystemStream Throttled "
-        "TopicExistsIncompatible TopicFull TopicNotEmpty TopicNotFound TopicRecreated TransactionBusy "
-        "TransactionFenced TransactionForeign TransactionIncomplete TransactionNotFound TransactionSequence "
-        "TransactionTooLarge Unauthorized UnexpectedAnswer UnsupportedMediaType UnsupportedMessage UpgradeRequired"
+        "ColdStoreUnavailable ConnectionFailed ConsumerNotFound CorruptSegment Damage DamagedBackup ExpectationFailed "
+        "FeatureMissing FenceMismatch FolderBusy Forbidden GapError HeadMismatch HeadersTooLarge IdempotencyConflict "
+        "InternalError InvalidJson InvalidRequest JobNotFound LeaseEnded MethodNotAllowed NewerFormat NoBackupPlace "
+        "NotAQueue NotAcceptable NotFound NotPrimary NotReady OffsetGone PayloadTooLarge ProducerFenced ProducerGap "
+        "ReadOnly RecordTooLarge RemoteUnavailable RequestRefused RequestTimeout RetryLater RouterCycle "
+        "RouterNotFound ScheduleNotFound SearchUnavailable SequenceConflict ServerTrouble ShuttingDown SlowConsumer "
+        "StateRefused StreamClosed StreamConflict StreamGone SystemStream Throttled TopicExistsIncompatible TopicFull "
+        "TopicNotEmpty TopicNotFound TopicRecreated TransactionBusy TransactionFenced TransactionForeign "
+        "TransactionIncomplete TransactionNotFound TransactionSequence TransactionTooLarge Unauthorized "
+        "UnexpectedAnswer UnsupportedMediaType UnsupportedMessage UpgradeRequired"
     ),
     "topics_client.inbox": "CaughtUp TopicFailed TopicGap TopicGone TopicRecord",
     "topics_client.options": "ClientOptions RetryPolicy",

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from topics_protocol import queues, transactions, v0
+from topics_protocol import queues, schedules, transactions, v0
 from topics_protocol.config import TopicConfig
 from topics_protocol.records import Gap, Job, Record
 
@@ -117,6 +117,38 @@ class RouterPage(msgspec.Struct, frozen=True, kw_only=True):
 
 class RouterDropped(v0.RouterDropAnswer, frozen=True, kw_only=True):
     """A router is gone; `deleted` is False when there was none."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class ScheduleSummary(schedules.ScheduleSummary, frozen=True, kw_only=True):
+    """A schedule in a list, without its data."""
+
+
+class ScheduleState(schedules.ScheduleSummary, frozen=True, kw_only=True):
+    """A schedule with its last and its next run."""
+
+    data: Any = None
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class SchedulePut(ScheduleState, frozen=True, kw_only=True):
+    """A schedule exists; `created` is False where it did before."""
+
+    created: bool
+
+
+class SchedulePage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some schedules, in the order of their names."""
+
+    schedules: list[ScheduleSummary]
+    next_cursor: str | None = None
+    """Where the next page begins; None on the last one."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class ScheduleDropped(schedules.ScheduleDropAnswer, frozen=True, kw_only=True):
+    """A schedule is gone; `deleted` is False when there was none."""
 
     performance: Performance = msgspec.field(default_factory=dict)
 

@@ -44,6 +44,7 @@
         │   ├── NotAQueue               not_a_queue
         │   ├── RouterNotFound          router_not_found
         │   ├── ConsumerNotFound        consumer_not_found
+        │   ├── ScheduleNotFound        schedule_not_found
         │   ├── JobNotFound             job_not_found
         │   ├── TopicRecreated          topic_recreated
         │   ├── HeadMismatch            head_mismatch
@@ -307,6 +308,10 @@ class NotAQueue(StateRefused, code="not_a_queue"):
 
 class RouterNotFound(StateRefused, code="router_not_found"):
     """There is no such router."""
+
+
+class ScheduleNotFound(StateRefused, code="schedule_not_found"):
+    """There is no such schedule."""
 
 
 class ConsumerNotFound(StateRefused, code="consumer_not_found"):

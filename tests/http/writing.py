@@ -575,6 +575,12 @@ WAYS: dict[str, Way] = {
         lambda site: site.ask("DELETE", f"/v0/topics/{TARGET}/consumers/c"),
         lambda site: (topic := site.find(TARGET)) is not None and not (consumers_of(topic) or TopicConsumers()).marks,
     ),
+    "create a schedule": Way(
+        TARGET,
+        _topic(TARGET),
+        lambda site: site.ask("PUT", "/v0/schedules/s", {"topic": TARGET, "cron": "0 0 1 1 *"}),
+        lambda site: bool(site.look(lambda engine: engine.schedules.count)),
+    ),
     "delete records": Way(
         TARGET,
         _topic(TARGET),

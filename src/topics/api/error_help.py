@@ -59,6 +59,11 @@ ERROR_HELP: dict[str, ErrorHelp] = {
         "the topic has no consumer of that name",
         "create it, or correct the name",
     ),
+    "schedule_not_found": ErrorHelp(
+        "`schedule`",
+        "there is no schedule of that name; one is deleted with its topic",
+        "create it, or correct the name",
+    ),
     "job_not_found": ErrorHelp(
         "`topic`, `seq`",
         "the queue has no such job, or no such dead letter: it is done, or never was",

@@ -22,6 +22,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "topic_not_found": 404,
     "router_not_found": 404,
     "consumer_not_found": 404,
+    "schedule_not_found": 404,
     "job_not_found": 404,
     "transaction_not_found": 404,
     "method_not_allowed": 405,

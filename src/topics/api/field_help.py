@@ -2,12 +2,17 @@
 
 from typing import Any
 
+from topics.api.v0.schedule_help import SCHEDULE_HELP
+
 _ANY = "*"
 """Fields that mean the same in every message."""
 
 _SAME_AS = {
     "ConsumerPutAnswer": "ConsumerOut",
     "ConsumerCommitAnswer": "ConsumerOut",
+    "ScheduleSummary": "ScheduleBody",
+    "ScheduleOut": "ScheduleSummary",
+    "SchedulePutAnswer": "ScheduleSummary",
     "RouterPutAnswer": "RouterBody",
     "RouterAnswer": "RouterPutAnswer",
     "NackBody": "AckBody",
@@ -18,6 +23,7 @@ _SAME_AS = {
 """Messages that also have the fields of another one."""
 
 _HELP: dict[str, dict[str, str]] = {
+    **SCHEDULE_HELP,
     _ANY: {
         "topic": "Name of the topic.",
         "head_seq": "Highest seq assigned; 0 before the first record.",

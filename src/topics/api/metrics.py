@@ -295,6 +295,7 @@ class Snapshot(Collector):
         if self._engine is not None:
             stats = self._engine.stats()
             yield from _engine_metrics(stats)
+            yield from _schedule_metrics(stats)
             yield from _wal_metrics(stats)
             yield from _throttle_metrics(stats.throttle)
             if stats.cold_store is not None:
@@ -443,6 +444,13 @@ def _product_metrics(products: Sequence[PipelineProduct]) -> Iterator[Metric]:
             for one in products:
                 metric.add_metric([one.product], float(getattr(one, name)))
             yield metric
+
+
+def _schedule_metrics(stats: EngineStats) -> Iterator[Metric]:
+    yield _gauge("topics_schedules", "Schedules.", stats.schedules)
+    yield _counter("topics_schedule_jobs", "Jobs appended by schedules since the start.", stats.schedule_jobs_total)
+    failed = "Failed runs of schedules since the start; they are tried again."
+    yield _counter("topics_schedule_failures", failed, stats.schedule_failures_total)
 
 
 def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:

@@ -18,6 +18,7 @@ from topics.api.field_help import describe
 from topics.consumers.consumers import CONSUMER_NAME_PATTERN
 from topics.model.router_rules import ROUTER_NAME_PATTERN
 from topics.model.topic_config import TOPIC_NAME_PATTERN
+from topics.schedules.schedules import SCHEDULE_NAME_PATTERN
 from topics_protocol.v0 import ErrorAnswer, Performance
 
 Schema = dict[str, object]
@@ -34,6 +35,7 @@ _NAME_PATTERNS = {
     "router": ROUTER_NAME_PATTERN,
     "transaction": TOPIC_NAME_PATTERN,
     "consumer": CONSUMER_NAME_PATTERN,
+    "schedule": SCHEDULE_NAME_PATTERN,
     "wid": "^wid_[A-Za-z0-9_-]{22}$",
 }
 _U64 = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}
@@ -244,6 +246,8 @@ def _sharpen(components: dict[str, Any]) -> None:
     delete["match"] = dict(_MATCH)
     components["DeleteBody"]["anyOf"] = [{"required": ["before_seq"]}, {"required": ["match"]}]
     components["RouterBody"]["properties"]["filter"] = dict(_MATCH)
+    for name in ("ScheduleBody", "ScheduleOut", "SchedulePutAnswer"):
+        components[name]["properties"]["data"] = {}
     record = components["Record"]["properties"]
     record["data"] = {}
     record["meta"] = {"anyOf": [{"type": "object"}, {"type": "null"}]}

@@ -17,6 +17,7 @@ from topics.api.v0.consumers import CONSUMER_ROUTES
 from topics.api.v0.queues import QUEUE_ROUTES
 from topics.api.v0.request_parsing import query_number
 from topics.api.v0.routes import V0_ROUTES
+from topics.api.v0.schedules import SCHEDULE_ROUTES
 from topics.api.v0.sealed_files import SEALED_FILE_ROUTES
 from topics.api.v0.search import TopicSearches
 from topics.api.v0.transactions import TRANSACTION_ROUTES
@@ -158,6 +159,7 @@ class OpsHandlers:
             *TopicSearches(self._streams).routes(),
             *QUEUE_ROUTES,
             *CONSUMER_ROUTES,
+            *SCHEDULE_ROUTES,
             *WATCH_ROUTES,
             *TRANSACTION_ROUTES,
             *BACKUP_ROUTES,

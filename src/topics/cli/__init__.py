@@ -83,6 +83,19 @@ _group(
     },
 )
 _group(
+    "schedule",
+    "Manage schedules: jobs that the server appends at due times.",
+    _SERVER,
+    {
+        "ls": "List schedules with their next due time.",
+        "show": "Show the definition, the last and the next run of a schedule.",
+        "put": "Create or change a schedule.",
+        "pause": "Pause schedules.",
+        "resume": "Resume paused schedules.",
+        "rm": "Delete schedules and keep their jobs.",
+    },
+)
+_group(
     "consumer",
     "Manage consumers: cursors that the server stores.",
     _SERVER,

@@ -66,6 +66,10 @@ class FrameExtension(Protocol):
         ...
 
 
+_OUTLIVES_RECORDS = (FrameKind.FENCE, FrameKind.SCHEDULE)
+"""Frames that an ephemeral topic logs without their block: a restart keeps its fence, and repeats no due time."""
+
+
 class Append(LogOperation):
     """The log operation of a batch: published when it is committed, undone when that fails."""
 
@@ -371,8 +375,7 @@ class Appender:
             frames.append((FrameKind.APPEND, block_head(block), block.text))
         elif logged and extension is not None:
             frames.append((extension.kind, extension.prefix(topic) + block_head(block), block.text))
-        elif extension is not None and extension.kind is FrameKind.FENCE:
-            # The fence of an ephemeral topic survives its records.
+        elif extension is not None and extension.kind in _OUTLIVES_RECORDS:
             frames.append((extension.kind, extension.prefix(topic), b""))
         append.frames = frames
         if keyed is not None:

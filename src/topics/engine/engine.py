@@ -65,6 +65,7 @@ from topics.queues.queues import Queues
 from topics.routers.routers import PutDone as RouterPutDone
 from topics.routers.routers import RemoveDone as RouterRemoveDone
 from topics.routers.routers import RouterInfo, Routing
+from topics.schedules.schedules import Schedules
 from topics.streams.entry_encoding import content_size_of
 from topics.streams.stream_state import StreamFeature
 from topics.system.clock import Clock
@@ -256,6 +257,8 @@ class Engine(EngineView):
         self.sealer.content_size = content_size_of
         self.transactions = Transactions(core, self.write, self.put_topic)
         """Records for several topics, staged and committed at once."""
+        self.schedules = Schedules(core, self.write)
+        """Jobs that the server appends at due times."""
         self.housekeeper = Housekeeper(
             core, self.sealer, self.checkpointer, Sweeper(core, fs), self.run_job, self.routing.pump.retry,
             partial(folder_in_place, fs, core.layout, lock),
@@ -395,6 +398,7 @@ class Engine(EngineView):
         self.routing.pump.use_ticks()
         self.routing.kick()
         self.queues.start(loop)
+        self.schedules.start(loop)
 
     async def close(self) -> None:
         """Finishes accepted operations, takes a last checkpoint and releases the folder."""
@@ -405,6 +409,7 @@ class Engine(EngineView):
         self.admission.close()
         self.throttle.stop()
         self.queues.stop()
+        self.schedules.stop()
         finished: asyncio.Future[bool] = loop.create_future()
         self._runner.start(self.checkpointer.job(then=finished.set_result))
         self._snapshot_has_all = await finished
@@ -415,6 +420,7 @@ class Engine(EngineView):
         self.core.closed = self.core.quiet = True
         self.admission.close()
         self.queues.stop()
+        self.schedules.stop()
         outcome: list[bool] = []
         self._runner.start(self.checkpointer.job(then=outcome.append))
         self._snapshot_has_all = outcome == [True]
@@ -679,8 +685,9 @@ class Engine(EngineView):
     def stats(self) -> EngineStats:
         """Counters and gauges for monitoring."""
         return collect_stats(
-            self.core, self.sealer, self.checkpointer, self.throttle, self.routing, self.transactions, self.backups
-        )
+            self.core, self.sealer, self.checkpointer, self.throttle, self.routing, self.transactions, self.backups,
+            self.schedules,
+        )  # fmt: skip
 
     # Helpers
 

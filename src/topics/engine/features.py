@@ -12,6 +12,7 @@ The block inside a frame of any kind that carries one.
     STREAM_APPEND, STREAM_CREATE   the block follows the changes of its stream (`streams.stream_frames`)
     TXN_STAGE, TXN_APPEND          the block follows its transaction (`transactions.transaction_frames`)
     FENCE                          the block, if there is one, follows the token (`log.frame`)
+    SCHEDULE                       the block, if there is one, follows the mark (`schedules.schedule_frames`)
 
 A FORWARD carries no block: its records are those of another topic's frames (`routers.router_frames`).
 """
@@ -22,6 +23,7 @@ from typing import Protocol
 from topics.engine.topic import Topic
 from topics.log.frame import Frame, FrameKind, decode_fence
 from topics.queues.queue_frames import decode_arrival
+from topics.schedules.schedule_frames import decode_schedule
 from topics.streams.stream_frames import stream_block_in
 from topics.system.events import Event
 from topics.transactions.transaction_frames import decode_append, staged_block
@@ -152,10 +154,10 @@ class CrossShardGate:
 BLOCK_KINDS = frozenset(
     (
         FrameKind.APPEND, FrameKind.ARRIVAL, FrameKind.STREAM_APPEND, FrameKind.STREAM_CREATE, FrameKind.TXN_STAGE,
-        FrameKind.TXN_APPEND, FrameKind.FENCE,
+        FrameKind.TXN_APPEND, FrameKind.FENCE, FrameKind.SCHEDULE,
     )
 )  # fmt: skip
-"""The frames that may carry a block; a stream may be created, and a fence set, without one."""
+"""The frames that may carry a block; a stream may be created, and a fence or a schedule set, without one."""
 
 
 def block_in(kind: FrameKind, body: memoryview) -> memoryview | None:
@@ -170,4 +172,6 @@ def block_in(kind: FrameKind, body: memoryview) -> memoryview | None:
         return staged_block(body)
     if kind is FrameKind.FENCE:
         return decode_fence(body)[1]
+    if kind is FrameKind.SCHEDULE:
+        return decode_schedule(body)[1]
     return stream_block_in(kind, body) if kind in BLOCK_KINDS else None

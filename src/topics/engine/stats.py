@@ -14,6 +14,7 @@ from topics.log.object_store.store import StoreStats
 from topics.model.topic_config import SERVER_TOPICS, TRANSACTIONS_TOPIC
 from topics.ops.backup.backups import Backups
 from topics.routers.routers import Routing
+from topics.schedules.schedules import Schedules
 from topics.transactions.transactions import Transactions
 
 
@@ -72,6 +73,11 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts to move a job to its dead letter topic that failed: it is full, closed, or does not take it."""
     consumers_given_up: int
     """How often a topic came to evict records that its slowest consumer had not committed."""
+    schedules: int
+    schedule_jobs_total: int
+    """Jobs that schedules appended since the start."""
+    schedule_failures_total: int
+    """Runs of schedules that failed since the start."""
     transactions_open: int
     transactions_staged_bytes: int
     """Payload that is staged and not committed; it is a part of `bytes_live`."""
@@ -108,6 +114,7 @@ def collect_stats(
     routing: Routing,
     transactions: Transactions,
     backups: Backups,
+    schedules: Schedules,
 ) -> EngineStats:
     """A bounded amount of work, however many topics there are: this stops the event loop for as long as it takes."""
     totals = core.totals
@@ -143,6 +150,9 @@ def collect_stats(
         dead_letters_overdue=sum([age >= core.options.dead_letter_attention_ms for age in ages]),
         dead_letters_refused=totals.dead_letters_refused,
         consumers_given_up=totals.consumers_given_up,
+        schedules=schedules.count,
+        schedule_jobs_total=schedules.runs,
+        schedule_failures_total=schedules.failures,
         transactions_open=len(transactions.table.open),
         transactions_staged_bytes=sum([entry.bytes for entry in transactions.table.open.values()]),
         transactions_committed_total=transactions.commits,

@@ -158,6 +158,8 @@ class FrameKind(IntEnum):
     """Closes a snapshot file."""
     DIRECTORY = 35
     """The positions of the topics in the range of a snapshot before it."""
+    SCHEDULE = 36
+    """A schedule of this topic was created, changed or deleted, or ran (`schedules.schedule_frames`)."""
 
 
 _KINDS = {int(kind): kind for kind in FrameKind}

@@ -13,6 +13,7 @@
     │   ├── TopicFullError                topic_full                 send again once consumers made room
     │   ├── RouterNotFoundError           router_not_found           create it, or correct the name
     │   ├── ConsumerNotFoundError         consumer_not_found         create it, or correct the name
+    │   ├── ScheduleNotFoundError         schedule_not_found         create it, or correct the name
     │   ├── JobNotFoundError              job_not_found              list the jobs
     │   ├── TopicRecreatedError           topic_recreated            begin anew: another topic has the name now
     │   ├── HeadMismatchError             head_mismatch              read what is new, then decide again
@@ -249,6 +250,15 @@ class ConsumerNotFoundError(TopicStateError):
             f"topic {quoted(topic)} has no consumer {quoted(consumer)}. Create it with PUT",
             topic=topic, consumer=consumer,
         )  # fmt: skip
+
+
+class ScheduleNotFoundError(TopicStateError):
+    """There is no such schedule."""
+
+    code = "schedule_not_found"
+
+    def __init__(self, schedule: str) -> None:
+        super().__init__(f"schedule {quoted(schedule)} does not exist. Create it with PUT", schedule=schedule)
 
 
 class JobNotFoundError(TopicStateError):

@@ -55,6 +55,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Named consumers of one topic; 0 is unlimited."""
     max_consumers_per_key: int = 10_000
     """Named consumers of the topics under the prefixes of one key; 0 is unlimited."""
+    max_schedules: int = 100_000
+    """0 is unlimited. Only creating a schedule counts against it."""
+    max_schedules_per_key: int = 10_000
+    """Schedules whose names are under the prefixes of one key; 0 is unlimited."""
     max_bytes_per_key: int = 0
 
     max_memory_bytes: int = 384 * MIB

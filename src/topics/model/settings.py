@@ -287,6 +287,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_consumers_per_key: Annotated[
         int, _number("Maximum named consumers of the topics under the prefixes of a key; 0 is no limit.")
     ] = _LIMITS.max_consumers_per_key
+    max_schedules: Annotated[int, _number("Maximum schedules; 0 is no limit.")] = _LIMITS.max_schedules
+    max_schedules_per_key: Annotated[int, _number("Maximum schedules under the prefixes of a key; 0 is no limit.")] = (
+        _LIMITS.max_schedules_per_key
+    )
     max_bytes_per_key: Annotated[int, _number("Maximum live bytes under the prefixes of a key; 0 is no limit.")] = (
         _LIMITS.max_bytes_per_key
     )

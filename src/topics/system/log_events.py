@@ -325,6 +325,7 @@ SERVER_EVENTS = (
             "disconnect handler failed",
             "backpressure measurement failed",
             "watcher failed",
+            "schedule failed",
             "transaction publish failed",
             "delayed publish failed",
             "WebSocket receiver failed",
@@ -332,6 +333,16 @@ SERVER_EVENTS = (
             "live delivery failed",
         ),
         "a bug: report it with the traceback",
+    ),
+    LogEvent(
+        "warning",
+        ("scheduled job failed",),
+        "the jobs of a due time could not be appended; it is tried again every 1 to 60 seconds",
+    ),
+    LogEvent(
+        "info",
+        ("schedules deleted with their topic",),
+        "the topic of so many schedules was deleted",
     ),
     LogEvent(
         "warning",

@@ -8,6 +8,7 @@ from topics_client import (
     consuming,
     follow,
     requests,
+    scheduling,
     transaction_requests,
     watch,
     work_stream,
@@ -21,7 +22,7 @@ from topics_client._async.producer import AsyncProducer
 from topics_client._async.seeking import cursor_of_last, cursor_since
 from topics_client._async.transaction import AsyncTransaction
 from topics_client._async.worker import AsyncWorker
-from topics_client.answers import ConsumerState, RouterSummary, TopicPage, TopicSummary
+from topics_client.answers import ConsumerState, RouterSummary, ScheduleSummary, TopicPage, TopicSummary
 from topics_client.errors import ClientClosed, ClientError
 from topics_client.options import ClientOptions, RetryPolicy
 from topics_client.requests import A, Request
@@ -129,6 +130,10 @@ class AsyncClient:
     delete_consumer = _call(consuming.delete_consumer)
     commit_consumer = _call(consuming.commit_consumer)
     read_consumer = _call(consuming.read_consumer)
+    put_schedule = _call(scheduling.put_schedule)
+    get_schedule = _call(scheduling.get_schedule)
+    list_schedules = _call(scheduling.list_schedules)
+    delete_schedule = _call(scheduling.delete_schedule)
     claim = _call(requests.claim)
     ack = _call(requests.ack)
     nack = _call(requests.nack)
@@ -236,6 +241,19 @@ class AsyncClient:
             page = await self.list_consumers(topic, prefix=prefix, page_size=page_size, cursor=cursor, streams=streams)
             for consumer in page.consumers:
                 yield consumer
+            cursor = page.next_cursor
+            if not cursor:
+                return
+
+    async def all_schedules(
+        self, prefix: str = "", *, topic: str | None = None, page_size: int | None = None
+    ) -> AsyncIterator[ScheduleSummary]:
+        """Iterates over all schedules, by name."""
+        cursor: str | None = None
+        while True:
+            page = await self.list_schedules(prefix, topic=topic, page_size=page_size, cursor=cursor)
+            for schedule in page.schedules:
+                yield schedule
             cursor = page.next_cursor
             if not cursor:
                 return

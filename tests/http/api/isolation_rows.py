@@ -8,6 +8,7 @@ in twice: once with names that exist, once with names that do not. Words in sing
 |---|---|
 | `{{topic}}` `{{queue}}` `{{stream}}` | a topic, queue and stream of the other tenant |
 | `{{router}}` | a router of the other tenant, between its topics |
+| `{{schedule}}` | a schedule of the other tenant |
 | `{{sub}}` | the id of a subscription of the other tenant |
 | `{{transaction}}` | a transaction of the other tenant |
 | `{{wid}}` | a watch session of the other tenant |
@@ -178,6 +179,20 @@ ROWS: dict[str, tuple[Ask, ...]] = {
         Ask("/v0/topics/{{topic}}/consumers/c/read", {"wait_ms": 1, "filter": "tag:x"}),
     ),
     # Routers.
+    # Schedules.
+    "GET /v0/schedules": (
+        Ask("/v0/schedules", answers=[200]),
+        Ask("/v0/schedules?prefix={{schedule}}", answers=[200]),
+        Ask("/v0/schedules?topic={{topic}}", answers=[200]),
+        Ask("/v0/schedules?cursor={{cursor}}", answers=[200]),
+    ),
+    "GET /v0/schedules/{schedule}": (Ask("/v0/schedules/{{schedule}}"),),
+    "PUT /v0/schedules/{schedule}": (
+        Ask("/v0/schedules/{{schedule}}", {"topic": "{own}t", "every_ms": 1000}),
+        Ask("/v0/schedules/{{schedule}}", {"paused": True}),
+        Ask("/v0/schedules/{own}s", {"topic": "{{topic}}", "every_ms": 1000}),
+    ),
+    "DELETE /v0/schedules/{schedule}": (Ask("/v0/schedules/{{schedule}}"),),
     "GET /v0/routers": (
         Ask("/v0/routers", answers=[200]),
         Ask("/v0/routers?prefix={{router}}", answers=[200]),
@@ -330,7 +345,8 @@ NAMED_FIELDS: dict[str, frozenset[str]] = {
     "CommitBody": frozenset({"conditions"}),
     "WatchBody": frozenset({"topics", "cursor"}),
     "SubscriptionRequest": frozenset({"pattern", "streams", "webhook", "wake_stream"}),
-    "query": frozenset({"prefix", "contains", "cursor", "source", "dest", "token"}),
+    "ScheduleBody": frozenset({"topic"}),
+    "query": frozenset({"prefix", "contains", "cursor", "source", "dest", "token", "topic"}),
 }
 """The fields of a body, by its type, in which a name can stand. Each is in a row above."""
 
@@ -363,6 +379,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     "RouterBody": frozenset({
         "preserve_node", "preserve_tag", "create_dest", "filter", "allow_cycle", "guarantee", "from_seq",
     }),
+    "ScheduleBody": frozenset({"cron", "every_ms", "timezone", "data", "tag", "catch_up", "paused"}),
     "ClaimBody": frozenset({"node", "max", "lease_ms"}),
     "AckBody": frozenset({"node", "seqs", "lease_ids"}),
     "NackBody": frozenset({"node", "seqs", "lease_ids", "delay_ms", "reason", "fatal"}),

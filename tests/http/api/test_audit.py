@@ -122,6 +122,15 @@ def test_forced_commits_and_fences_are_noted_and_plain_commits_are_not(site: Sit
     assert [shape(entry)[3] for entry in site.entries(path)] == ["DELETE"]
 
 
+def test_changes_of_schedules_are_noted(site: Site) -> None:
+    with site.client("secret-boss") as boss:
+        boss.post("/v0/topics/b4", json=ONE).raise_for_status()
+        boss.put("/v0/schedules/b4", json={"topic": "b4", "cron": "0 3 * * *"}).raise_for_status()
+        boss.get("/v0/schedules/b4").raise_for_status()
+        boss.delete("/v0/schedules/b4").raise_for_status()
+    assert [shape(entry)[3] for entry in site.entries("/v0/schedules/b4", 2)] == ["PUT", "DELETE"]
+
+
 def test_no_secret_is_in_it(site: Site) -> None:
     with site.client("secret-boss") as boss, site.client(None) as nobody:
         wid = boss.post("/v0/watch", json={"topics": {"t": {}}}).json().get("wid") or "x"

@@ -45,7 +45,7 @@ def _cursor(name: str) -> str:
 
 def _words(kind: str, wid: str) -> dict[str, str]:
     """The names of the other tenant: existing ones, or others of the same length that do not exist."""
-    names = {word: f"acme:{kind}-{word}" for word in ("topic", "queue", "stream", "router", "transaction")}
+    names = {word: f"acme:{kind}-{word}" for word in ("topic", "queue", "stream", "router", "transaction", "schedule")}
     event = encode_map({names["topic"]: 1}).decode()
     return {**names, "sub": f"{kind}-sub", "wid": wid, "cursor": _cursor(names["topic"]), "event": event}
 
@@ -74,6 +74,7 @@ class World:
             ),
             (self.acme, f"/v0/routers/{real['router']}", {"source": real["topic"], "dest": "acme:copy"}),
             (self.zeta, "/v0/topics/zeta:q", {"type": "queue"}),
+            (self.acme, f"/v0/schedules/{real['schedule']}", {"topic": real["topic"], "cron": "0 0 1 1 *"}),
             (self.zeta, "/v0/topics/zeta:t", {}),
         ):
             assert client.put(path, json=body).is_success
@@ -98,7 +99,7 @@ class World:
         found: list[object] = []
         for name in names:
             parts = (f"{name}?touch=false", f"{name}/leases", f"{name}/consumers")
-            for path in (*(f"/v0/topics/{part}" for part in parts), f"/v0/routers/{name}"):
+            for path in (*(f"/v0/topics/{part}" for part in parts), f"/v0/routers/{name}", f"/v0/schedules/{name}"):
                 found.append(_bare(self.boss.get(path)))
             found.append(_bare(self.boss.post(f"/v0/topics/{name}/diff", json={})))
         found.append(_bare(self.boss.get(f"/v1/stream/__ds/subscriptions/{self.real['sub']}")))

@@ -352,6 +352,7 @@ TABLE: dict[str, Row] = {
     "create a consumer": _CONSUMER,
     "commit of a consumer": _CONSUMER,
     "delete a consumer": _CONSUMER,
+    "create a schedule": _CONSUMER,
     "delete records": {
         **_TOPIC,
         "gone": (404, "topic_not_found"),

@@ -11,7 +11,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 
 API_PAGES = (
     "README", "authentication", "topics", "records", "reading", "consumers", "transactions", "routers", "queues",
-    "watch", "websocket", "admin", "metrics",
+    "schedules", "watch", "websocket", "admin", "metrics",
 )  # fmt: skip
 
 _FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -268,6 +268,8 @@ TABLE: dict[str, Row] = {
     "create a consumer": _CONSUMER,
     "commit": _CONSUMER,
     "delete a consumer": _CONSUMER,
+    "create a schedule": _CONSUMER,
+    "delete a schedule": {**_CONSUMER, **dict.fromkeys(("gone", "retired", "over"), Goes("it went with its topic"))},
     "delete records": {
         **_TOPIC,
         "gone": TopicNotFoundError,

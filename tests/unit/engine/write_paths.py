@@ -28,6 +28,7 @@ from topics.queues.leases import (
     RedriveRequest,
 )
 from topics.queues.queue_state import find_queue
+from topics.schedules.schedules import ScheduleWish
 from topics.streams.append import AppendRequest
 from topics.streams.lifecycle import CreateRequest, ForkFrom
 from topics.streams.stream_frames import Producer
@@ -159,6 +160,16 @@ def _committed(world: World) -> int | None:
     consumers = consumers_of(topic) if topic is not None else None
     mark = consumers.marks.get("c") if consumers is not None else None
     return None if mark is None else mark.seq
+
+
+# Schedules
+
+
+def _log_with_schedule(world: World) -> None:
+    _log(world)
+    wish = ScheduleWish(topic=TARGET, every_ms=60_000)
+    (answer,) = reported(lambda done: world.engine.schedules.put("s", wish, "key", done))
+    assert not isinstance(answer, TopicsError), answer
 
 
 # Streams
@@ -547,6 +558,20 @@ PATHS: dict[str, Path] = {
         _log_with_consumer,
         lambda world: reported(lambda done: world.engine.consumers.delete(world.engine.existing(TARGET), "c", done)),
         lambda world: world.find(TARGET) is not None and _committed(world) is None,
+    ),
+    "create a schedule": Path(
+        TARGET,
+        _log,
+        lambda world: reported(
+            lambda done: world.engine.schedules.put("s", ScheduleWish(topic=TARGET, every_ms=60_000), "key", done)
+        ),
+        lambda world: world.engine.schedules.count == 1,
+    ),
+    "delete a schedule": Path(
+        TARGET,
+        _log_with_schedule,
+        lambda world: reported(lambda done: world.engine.schedules.delete("s", done)),
+        lambda world: world.engine.schedules.count == 0,
     ),
     "delete records": Path(
         TARGET, _log, lambda world: ask(ask_delete, world.engine, TARGET), lambda world: not world.values(TARGET)

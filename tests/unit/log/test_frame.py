@@ -114,6 +114,7 @@ def test_a_frame_may_have_no_body() -> None:
         (FrameKind.TXN_COMMIT, 28),
         (FrameKind.CONSUMER, 29),
         (FrameKind.FENCE, 30),
+        (FrameKind.SCHEDULE, 36),
         (FrameKind.QUEUE, 31),
         (FrameKind.SNAPSHOT_HEAD, 32),
         (FrameKind.TOPIC, 33),
@@ -123,7 +124,7 @@ def test_a_frame_may_have_no_body() -> None:
 )
 def test_a_kind_keeps_its_number_for_ever(kind: FrameKind, number: int) -> None:
     assert kind == number
-    assert len(FrameKind) == 33
+    assert len(FrameKind) == 34
 
 
 def test_the_end_of_the_buffer_ends_the_log() -> None:

@@ -42,6 +42,7 @@ from topics.model.errors import (
     RetryLaterError,
     RouterCycleError,
     RouterNotFoundError,
+    ScheduleNotFoundError,
     SearchUnavailableError,
     SequenceConflictError,
     ShuttingDownError,
@@ -93,6 +94,7 @@ ROWS: list[tuple[TopicsError, str, type[TopicsError], dict[str, object]]] = [
         TopicStateError,
         {"topic": "t", "consumer": "c"},
     ),
+    (ScheduleNotFoundError("s"), "schedule_not_found", TopicStateError, {"schedule": "s"}),
     (JobNotFoundError("t", 5), "job_not_found", TopicStateError, {"topic": "t", "seq": 5}),
     (TopicRecreatedError("t", 1, 2), "topic_recreated", TopicStateError, {"topic": "t", "epoch": 2}),
     (

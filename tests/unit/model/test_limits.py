@@ -17,6 +17,8 @@ DEFAULTS = {
     "max_routers_per_key": 5_000,
     "max_consumers_per_topic": 1_000,
     "max_consumers_per_key": 10_000,
+    "max_schedules": 100_000,
+    "max_schedules_per_key": 10_000,
     "max_bytes_per_key": 0,
     "max_memory_bytes": 384 << 20,
     "max_memory_bytes_per_key": 192 << 20,

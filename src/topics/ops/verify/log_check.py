@@ -42,6 +42,7 @@ from topics.model.records import ROW_BYTES
 from topics.model.topic_config import Durability, decode_config
 from topics.queues.queue_frames import decode_delay, decode_departure, decode_event, decode_lease
 from topics.routers.router_frames import decode_forward, decode_router, decode_unroute
+from topics.schedules.schedule_frames import decode_schedule
 from topics.schema.contract import decode_contract
 from topics.streams.stream_frames import creation_in, decode_renewal, head_at_creation, mark_in
 from topics.transactions.transaction_frames import decode_begun, decode_committed, decode_ended
@@ -58,9 +59,10 @@ _HEADER = Struct("<4sIQQQB7x")
 _RECORD_BYTES_MIN = ROW_BYTES + len(b'{"$seq":1,"$ts":1,"data":0}')
 _GIVE_OUT_SEQS = (
     FrameKind.APPEND, FrameKind.ARRIVAL, FrameKind.STREAM_APPEND, FrameKind.FORWARD, FrameKind.TXN_STAGE,
-    FrameKind.TXN_APPEND, FrameKind.FENCE,
+    FrameKind.TXN_APPEND, FrameKind.FENCE, FrameKind.SCHEDULE,
 )  # fmt: skip
-_LOGGED = {int(kind): kind for kind in FrameKind if kind < FrameKind.SNAPSHOT_HEAD}
+_OF_SNAPSHOTS = (FrameKind.SNAPSHOT_HEAD, FrameKind.TOPIC, FrameKind.SNAPSHOT_END, FrameKind.DIRECTORY)
+_LOGGED = {int(kind): kind for kind in FrameKind if kind not in _OF_SNAPSHOTS}
 
 
 class DamagedFrame(NamedTuple):
@@ -520,6 +522,10 @@ class LogChecker:
     def _consumer(self, account: Account, frame: Frame, path: str) -> None:
         decode_mark(frame.body)
 
+    def _schedule(self, account: Account, frame: Frame, path: str) -> None:
+        decode_schedule(frame.body)
+        self._append(account, frame, path)
+
     def _transaction(self, account: Account, frame: Frame, path: str) -> None:
         _TRANSACTION_BODIES[frame.kind](frame.body)
 
@@ -571,4 +577,5 @@ _TAKE: dict[FrameKind, Callable[[LogChecker, Account, Frame, str], None]] = {
     FrameKind.STREAM_CONTRACT: LogChecker._stream_contract,
     FrameKind.CONSUMER: LogChecker._consumer,
     FrameKind.FENCE: LogChecker._append,
+    FrameKind.SCHEDULE: LogChecker._schedule,
 }

@@ -1,0 +1,1 @@
+"""Schedules: jobs and records that the server appends at due times."""
