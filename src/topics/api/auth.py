@@ -45,11 +45,11 @@ _WORDS = {
 
 
 class BadKeyError(ValueError):
-    """A key in the settings that cannot be understood; the message never contains the secret."""
+    """A key in the settings is invalid; the message never contains the secret."""
 
 
 class Key:
-    """One key's rights."""
+    """The rights of a key."""
 
     __slots__ = (
         "_bits", "digest", "inflight", "name", "number", "output_account", "owner", "prefixes", "revoked", "scopes",
@@ -64,13 +64,13 @@ class Key:
         self.owner = hashlib.sha256(digest).hexdigest()[:_OWNER_CHARS] if digest else ""
         """The owner that logs and subscriptions record: it distinguishes keys and reveals nothing about them."""
         self.scopes = scopes
-        # Arithmetic on enum members is slow, and every request asks.
+        # Arithmetic on enum members is slow, and every request needs it.
         self._bits = scopes.value
         self.prefixes = prefixes
         self.tenant = hashlib.sha256("|".join(sorted(prefixes)).encode()).hexdigest()[:_OWNER_CHARS] if prefixes else ""
-        """Keys with the same prefixes are one tenant; the one without any has no name."""
+        """Keys with the same prefixes are one tenant; the tenant without prefixes has no name."""
         self.inflight = 0
-        """Requests of this key being worked on."""
+        """The number of requests of this key in progress."""
         self.output_account = Account()
         """Output that clients with this key have not read yet (`http.output_backpressure`)."""
         self.revoked = False
@@ -100,17 +100,17 @@ ANYONE = Key(-1, b"", ALL_SCOPES, ())
 
 
 class KeyRing:
-    """The keys that count. They can be replaced while the server runs; whether any are asked for cannot."""
+    """The valid keys. They can be replaced while the server runs; whether keys are required cannot change."""
 
     def __init__(self, keys: Iterable[Key], *, required: bool = False) -> None:
-        """`required` asks for a key also while there are none, as of a key file that is still empty."""
+        """`required` demands a key even while there are none, such as with an empty key file."""
         self._keys = tuple(keys)
         self.is_open = not self._keys and not required
         """Whether authentication is off."""
         self.version: object = object()
         """Replaced each time the keys change: decisions made with an earlier object must be repeated."""
         self.changed: Event[[]] = Event()
-        """The keys are others than before."""
+        """Called after a change of the keys."""
         self.tokens: Tokens | None = None
         self._next_number = len(self._keys)
 
@@ -143,7 +143,7 @@ class KeyRing:
         return list(before.values())
 
     def authenticate(self, authorization: str | None) -> Key:
-        """The key of an Authorization header; raises UnauthorizedError when it is none of ours."""
+        """Returns the key of an Authorization header. Raises UnauthorizedError if it is unknown."""
         if self.is_open:
             return ANYONE
         if authorization is None or authorization[: len(_BEARER)].lower() != _BEARER:
@@ -151,11 +151,11 @@ class KeyRing:
         return self.find(authorization[len(_BEARER) :].strip())
 
     def authenticate_stream(self, authorization: str | None, token: str | None, *, takes_keys: bool = True) -> Key:
-        """The key for an event stream or a WebSocket, from the header or, because browsers send no header there, from
-        the query.
+        """Returns the key for an event stream or a WebSocket, from the header or, because browsers send no header
+        there, from the query.
 
-        The header wins. A token in a URL ends up in logs and histories, so no other route accepts one, and it should be
-        short-lived. `takes_keys` is for routes that accept a key in the query as well.
+        The header takes precedence. A token in a URL ends up in logs and histories, so no other route accepts one, and
+        it should be short-lived. `takes_keys` is for routes that accept a key in the query as well.
         """
         if authorization is not None or token is None or self.is_open:
             return self.authenticate(authorization)
@@ -179,8 +179,8 @@ class KeyRing:
 class Tokens:
     """Short-lived tokens that replace a key if only a URL can be given, as in a browser's event streams.
 
-    A token has its key and its end, with a mark that only this process can make, so tokens are not stored. Another
-    process does not accept it: after a restart a page asks for a new one.
+    A token contains its key and its expiry, with an HMAC that only this process can compute, so tokens are not stored.
+    Another process does not accept it: after a restart a page requests a new one.
 
         tok_ base64url(u64 moment of its end, in ms | 12 bytes for the key | 16 bytes of HMAC-SHA256 over both)
     """
@@ -192,7 +192,7 @@ class Tokens:
         self._by_tag: dict[bytes, Key] = {}
 
     def issue(self, key: Key, ttl_ms: int) -> tuple[str, int]:
-        """A token of a key, and when it ends."""
+        """Returns a token of a key, and its expiry."""
         expires_ms = self._clock.now_ms() + ttl_ms
         said = _EXPIRES.pack(expires_ms) + self._tag(key)
         return _TOKEN + urlsafe_b64encode(said + self._mark(said)).decode(), expires_ms
@@ -202,7 +202,7 @@ class Tokens:
         return text.startswith(_TOKEN)
 
     def find(self, token: str, keys: KeyRing) -> Key:
-        """The key of a token. Raises UnauthorizedError for an expired or forged token, or one of a removed key."""
+        """Returns the key of a token. Raises UnauthorizedError for an expired or forged token, or a removed key."""
         try:
             raw = urlsafe_b64decode(token[len(_TOKEN) :])
         except ValueError:
@@ -218,7 +218,7 @@ class Tokens:
         return key
 
     def _tag(self, key: Key) -> bytes:
-        # Not the digest itself: a caller that holds a token shall not be able to try secrets against it.
+        # Not the digest itself: the holder of a token must not be able to test secrets against it.
         return hmac.digest(self._secret, b"key" + key.digest, "sha256")[:_TAG_BYTES]
 
     def _mark(self, said: bytes) -> bytes:
@@ -226,12 +226,12 @@ class Tokens:
 
 
 def digest_of(secret: str) -> bytes:
-    """The stored digest of a secret."""
+    """Returns the stored digest of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
 def parse_keys(text: str) -> list[Key]:
-    """The keys of a setting. Raises `BadKeyError`."""
+    """Parses the keys of a setting. Raises `BadKeyError`."""
     entries = [entry.strip() for entry in text.split(",")]
     if text and not any(entries):
         raise BadKeyError(
@@ -241,7 +241,7 @@ def parse_keys(text: str) -> list[Key]:
 
 
 def parse_scopes(words: Iterable[str]) -> Scope:
-    """The scopes of some words; none mean all. Raises `BadKeyError`."""
+    """Parses scopes; no words mean all scopes. Raises `BadKeyError`."""
     scopes = Scope(0)
     for word in words:
         scope = _WORDS.get(word.strip().lower())
@@ -279,13 +279,13 @@ class KeyStore:
         return self._path is not None and key_file_version(self._path) not in (None, self._version)
 
     def reload(self) -> list[Key]:
-        """Reads the file again, and gives the keys that are gone. Raises `KeyFileError`, and nothing has changed."""
+        """Reloads the file and returns the removed keys. Raises `KeyFileError` without a change."""
         return self.ring.replace(self._all())
 
     def _all(self) -> list[Key]:
         stored: list[StoredKey] = []
         if self._path is not None:
-            # Before the content: a change in between is then seen as one more change.
+            # Before the content: a change in between then counts as another change.
             self._version = key_file_version(self._path)
             stored = load_keys(self._path)
         return [*self._fixed, *(self._key(number, key) for number, key in enumerate(stored, len(self._fixed)))]
@@ -298,19 +298,22 @@ class KeyStore:
         return Key(number, bytes.fromhex(key.sha256), scopes, tuple(key.prefixes), key.name)
 
 
-# Name prefixes of a key: the names it may use, and the errors for other names.
+# Name prefixes of a key: the permitted names, and the errors for others.
 #
 # A name can appear in more places than the path: in a config, in the destination of a router or a subscription, in an
 # error message. Every operation that accepts or returns a name checks it here.
 
 _NAMING = ("topic", "source", "dest", "router", "stream", "cycle", "dead_letter")
-"""The fields of an error's detail that hold names of topics, streams and routers, one or a list of them."""
+"""The fields of an error's detail that have a name of a topic, stream or router, or a list of them."""
 _UNSAID = "(not shown)"
 
 
 def check_config(key: Key, patch: TopicConfigPatch | None, existing: TopicConfig | None = None) -> None:
-    """Raises ForbiddenError for a config that would have the server write where the key may not. A topic that the
-    config has already may be repeated: a client that changes one field sends the others back as they were."""
+    """Raises ForbiddenError for a config with which the server would write to topics that the key may not use.
+
+    A name that the config already has may be repeated, because a client that changes one field sends the others back
+    unchanged.
+    """
     if not key.prefixes or patch is None:
         return
     dead_letter = patch.dead_letter
@@ -319,7 +322,8 @@ def check_config(key: Key, patch: TopicConfigPatch | None, existing: TopicConfig
 
 
 def check_found(key: Key, names: Iterable[str], what: str) -> None:
-    """Raises ForbiddenError, without a name, when a record that was found belongs to a name outside the key's prefixes.
+    """Raises ForbiddenError, without a name, if a found record belongs to a name outside the key's prefixes.
+
     Names in the request are checked by `Key.check`, whose error may contain them.
     """
     if key.prefixes and not all(map(key.may_touch, names)):
@@ -327,7 +331,7 @@ def check_found(key: Key, names: Iterable[str], what: str) -> None:
 
 
 def error_for(key: Key, error: TopicsError) -> TopicsError:
-    """An error as this key may read it: names outside of its prefixes become null, and are not in the sentence."""
+    """Returns an error for this key: names outside of its prefixes are null, and are not in the message."""
     if not key.prefixes:
         return error
     named = [(field, error.detail[field]) for field in _NAMING if field in error.detail]

@@ -27,15 +27,15 @@ _HEAVY_METAS = 500
 """Checking more records with meta takes some milliseconds: each is parsed."""
 _RENUMBERED_MAX = 20_000
 _PAUSES_MAX = 8
-"""For how many segments a long batch waits at most: other writers may fill segments without end."""
+"""The maximum number of segments that a long batch waits for: other writers may fill segments continuously."""
 _ATTEMPTS_MAX = 3
-"""How often a batch is preencoded because its numbers were taken meanwhile, before it is left to the write."""
+"""The number of attempts to preencode a batch whose seqs were taken meanwhile; after that the write encodes it."""
 
 _log = logging.getLogger(__name__)
 
 
 def run_task(call: Call, task: Task, refuse: Callable[[TopicsError], None]) -> None:
-    """Runs a long task on a request under fair scheduling."""
+    """Runs a long task of a request under fair scheduling."""
     call.exchange.run(_answering(call, task, refuse))
 
 
@@ -53,7 +53,7 @@ def _answering(call: Call, task: Task, refuse: Callable[[TopicsError], None]) ->
 def read_array(
     view: memoryview, start: int, decode: Callable[[bytes], list[Record]], kind: Kind
 ) -> Generator[None, None, JsonArrayReader[Record]]:
-    """Reads an array of a body from behind its bracket on."""
+    """Reads an array of a body from after its bracket on."""
     portions = JsonArrayReader(view, start, decode, kind)
     while not portions.step():
         yield
@@ -85,7 +85,7 @@ def read_records(
 
 
 def check_marked(what: str, records: Sequence[Record], items: list[Record]) -> None:
-    """Raises where the rest of a body has records too, because they would be named twice."""
+    """Raises if the rest of a body has records as well, because they would occur twice."""
     if items and len(records) != 1:
         raise InvalidRequestError(f"{what} field records: is there twice", field="records")
 
@@ -102,7 +102,7 @@ def kind_of_records(what: str, limits: Limits) -> Kind:
 
 
 def is_heavy(records: Sequence[Record]) -> bool:
-    """Whether a batch takes long although its body is short: it has many records with a tag, node or meta."""
+    """Returns whether a batch takes long although its body is short, because many records have a tag, node or meta."""
     if type(records) is Values or len(records) <= _HEAVY_METAS:
         return False
     if len(records) <= _HEAVY_RECORDS:
@@ -119,9 +119,12 @@ def preencode(
     place: Place | None = None,
     checks: bool = False,
 ) -> Generator[Pause | None, None, Sequence[Record]]:
-    """Returns the records, with their fragments where the batch is long enough to be preencoded. `place` is the memory
-    of the data of a single one. With `checks` each is checked before, as in `model.records.check_records`. A batch of
-    many bytes waits for the segment before it to be written, so that no other writer has to."""
+    """Returns the records, with their fragments if the batch is long enough to be preencoded.
+
+    `place` is the memory of the data of a single one. With `checks` each is checked before, as in
+    `model.records.check_records`. A large batch waits until the previous segment is written, so that other writers need
+    not.
+    """
     nbytes, has_meta = 0, False
     for begin in range(0, len(records), _HEAVY_RECORDS):
         some = records[begin : begin + _HEAVY_RECORDS]
@@ -141,7 +144,7 @@ def preencode(
         yield sealer.when_written
     preencoding = engine.preencoding
     while topic in preencoding:
-        # One at a time: each would take the numbers of the others.
+        # One at a time: each would take the seqs of the others.
         yield None
     preencoding.add(topic)
     try:
@@ -151,7 +154,7 @@ def preencode(
             while not batch.step():
                 yield None
             numbers = engine.next_numbers(topic, batch.ts)
-            # Writing very many numbers over would take longer than a unit of work may.
+            # Renumbering very many records would exceed a unit of work.
             moved = numbers != (first_seq, now) and len(records) > _RENUMBERED_MAX and tries_left
             if not moved and batch.fits(len(records), *numbers, node):
                 return Preencoded(records, batch)

@@ -1,12 +1,12 @@
-"""CORS and protection from cross-site requests: which pages a browser may use the server from.
+"""CORS and protection from cross-site requests: decides which web pages may use the server.
 
 A browser sends requests on behalf of any page. It prevents a page from reading responses of other origins unless they
 allow it (CORS), but not from sending requests, and not if the page's own name resolves to this machine (DNS rebinding).
 It does send the origin of a request.
 
 Without keys, the origin is the only evidence. So only names of this machine are served, and requests from pages of
-other origins are refused. With keys, a page needs a key, wherever it is from; a setting names the pages that may
-read responses. Programs send none of these headers and are not affected.
+other origins are refused. With keys, every page needs a key; a setting names the origins that may read responses.
+Programs send none of these headers and are not affected.
 """
 
 import ipaddress
@@ -37,7 +37,7 @@ PREFLIGHT = (
 
 
 class BadOriginError(ValueError):
-    """An origin or a host in the settings that is none."""
+    """An origin or a host in the settings is invalid."""
 
 
 class BrowserRules:
@@ -46,7 +46,7 @@ class BrowserRules:
     ) -> None:
         """`hosts` and `origins` are lists as in the settings. Raises `BadOriginError`.
 
-        `any_host` is for a server without keys that is meant to be reached by others: its names are not known here.
+        `any_host` is for a server without keys that other machines may use, because its names are unknown.
         """
         self._keyless = keyless
         self._hosts = frozenset(map(_checked_host, _listed(hosts)))
@@ -67,7 +67,7 @@ class BrowserRules:
                 self._check_host(host)
         if origin is not None:
             head.allow_origin = self._allowed(origin, head)
-        # A preflight does nothing, and without the page's origin in its answer the browser sends nothing after it.
+        # A preflight has no effect, and without the page's origin in its answer the browser sends no further request.
         if not self._keyless or head.method == "OPTIONS":
             return
         if origin is not None and not head.allow_origin:
@@ -76,12 +76,12 @@ class BrowserRules:
             raise ForbiddenError(_STAY_OUT)
 
     def names(self, header: str) -> bool:
-        """Whether a `Host` header certainly names this server: a loopback name, or one of the settings."""
+        """Returns whether a `Host` header certainly names this server: a loopback name, or one of the settings."""
         host = host_of(f"//{header}") if _HOST_HEADER.fullmatch(header) else None
         return host is not None and (_ALL in self._hosts or self._is_served(host))
 
     def _allowed(self, origin: str, head: RequestHead) -> str:
-        """The origin that may read the response (`Access-Control-Allow-Origin`); empty if none may."""
+        """Returns the origin that may read the response (`Access-Control-Allow-Origin`); empty if none may."""
         if self._is_listed(origin):
             return origin if _ALL not in self._origins else _ALL
         if not self._keyless:
@@ -109,7 +109,7 @@ class BrowserRules:
 
 
 def preflight(exchange: Exchange) -> None:
-    """Answer a CORS preflight request."""
+    """Answers a CORS preflight request."""
     exchange.respond(204, b"", "", PREFLIGHT)
 
 
@@ -118,7 +118,7 @@ def is_preflight(head: RequestHead) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address always leads to this machine, for every name server."""
+    """Returns whether a name or address always means this machine, with every name server."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -128,11 +128,11 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(url: str) -> str | None:
-    """The host of a URL in small letters; None where there is none."""
+    """Returns the host of a URL in lower case; None if there is none."""
     try:
         host = urlsplit(url).hostname
     except ValueError:
-        # Such as brackets without an end.
+        # Such as an unclosed bracket.
         return None
     return host.removesuffix(".") if host else None
 

@@ -1,10 +1,10 @@
 """History of the most important metrics since the start of the server, for charts: the answer of
 `/v0/metrics/history`.
 
-Two rings hold it, and nothing is written to the disk: a point a second for the last hour, and a point a minute for the
-last day. A point of a minute is the highest value of its seconds, which for a counter is the last one. With 8 series
-the rings take 320 KB, however long the server runs. Points are placed by the steady clock; a second in which the loop
-was blocked has no point.
+Two ring buffers in memory have a point a second for the last hour, and a point a minute for the last day. The value of
+a minute is the highest of its seconds, which for a counter is the last one. With 8 series the rings take 320 KB.
+Nothing is written to the disk. Points are placed by the steady clock; a second in which the loop was blocked has no
+point.
 """
 
 from array import array
@@ -25,9 +25,9 @@ SERIES = (
     "topics_wal_frames_total", "topics_commit_ms", "topics_pressure", "topics_records_live",
     "topics_dead_letters_waiting",
 )  # fmt: skip
-"""The metrics that are kept, under the names that they have in `/v0/metrics`."""
+"""The recorded metrics, by their names in `/v0/metrics`."""
 STEPS = {"1s": (1_000, 3_600), "1m": (60_000, 1_440)}
-"""By step: its length in milliseconds, and how many points are kept."""
+"""By step: its length in milliseconds, and its number of points."""
 Sample = Callable[[], tuple[float, ...]]
 Later = Callable[[float, Callable[[], None]], Callable[[], None]]
 _encode = msgspec.json.Encoder().encode
@@ -44,7 +44,7 @@ class Ring:
         """The numbers of the first and the last step that were written."""
 
     def add(self, now_ms: int, sample: tuple[float, ...]) -> None:
-        """Puts a sample into its step: the higher value wins. A clock that goes back changes nothing."""
+        """Stores a sample in its step, which keeps the higher value. A sample with an earlier time is ignored."""
         step = now_ms // self.step_ms
         if self._first < 0:
             self._first, self._last = step, step - 1
@@ -64,7 +64,7 @@ class Ring:
         return self._last * self.step_ms
 
     def newest(self, count: int) -> Iterator[tuple[str, list[float]]]:
-        """The last points of each series, the oldest first; NaN where there is none."""
+        """Returns the last points of each series, oldest first; NaN for missing ones."""
         first = max(self._first, self._last + 1 - min(count, self.points), 0)
         for name, values in zip(SERIES, self._values, strict=True):
             yield name, [values[step % self.points] for step in range(first, self._last + 1)]
@@ -95,7 +95,7 @@ class HistoryRecorder:
             ring.add(now_ms, sample)
 
     def answer(self, exchange: Exchange, step: str, count: int) -> Task:
-        """Answers a request, one series after the other, as a task of the fair scheduler."""
+        """A task of the fair scheduler that answers a request, one series after the other."""
         ring = self.rings[step]
         age_ms = int(self._clock.monotonic() * 1000) - ring.end_ms
         series: dict[str, list[float | None]] = {}
@@ -107,7 +107,7 @@ class HistoryRecorder:
 
 
 def sample_of(engine: Engine, http: HttpServer) -> tuple[float, ...]:
-    """The current values of `SERIES`."""
+    """Returns the current values of `SERIES`."""
     counters, stats = http.counters, engine.stats()
     return (
         counters.requests, counters.bytes_in, counters.bytes_out, sum(shard.frames_total for shard in stats.shards),

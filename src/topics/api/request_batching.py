@@ -3,10 +3,10 @@
 Requests of one connection may be in flight together (pipelining).
 
 A request of a route with batching is offered to the engine undecoded (`Engine.append_requests`). At the end of the tick
-all of them are decoded in one pass, share a block in the log (`engine.coalesce`), and are answered in one pass; a lone
-request is a batch of one. Where one of them asks for more than a single record, all are handled one by one, in their
-order, by the route's handler, which knows every rule. The differences between protocols, decoding of bodies and
-rendering of answers, are in a `BatchedProtocol`. `api.v0.websocket` has the same for publishes of a WebSocket.
+all of them are decoded in one pass, share a block in the log (`engine.coalesce`), and are answered in one pass; a
+single request is a batch of one. If one of them has more than a single record, all are handled one by one, in order, by
+the route's handler, which applies every rule. The differences between protocols, decoding of bodies and rendering of
+answers, are in a `BatchedProtocol`. `api.v0.websocket` does the same for publishes of a WebSocket.
 """
 
 import logging
@@ -28,17 +28,17 @@ _log = logging.getLogger(__name__)
 
 
 class BatchingBackoff:
-    """Pauses batching for requests with one head after one of them brought several records.
+    """Pauses batching for requests with one head after one of them had several records.
 
-    A client that sends several records at a time goes on doing so, and to batch its requests would be to decode each
-    twice, and to make all of its group be handled one by one.
+    A client that sends several records at a time usually continues to do so. Batching its requests would decode each
+    twice, and its whole group would be handled one by one.
     """
 
     __slots__ = ("remaining",)
 
     def __init__(self) -> None:
         self.remaining = 0
-        """How many more requests are handled one by one."""
+        """The number of further requests that are handled one by one."""
 
 
 class RequestMatch(Protocol):
@@ -55,23 +55,24 @@ class RequestMatch(Protocol):
 
 
 class BatchedProtocol(Protocol):
-    """How the requests of a route are decoded and answered together."""
+    """Decodes and answers the requests of a route together."""
 
     body_bytes_max: int
     """Longer bodies are handled one by one."""
     streams: bool
-    """Whether it is the streams protocol, which may name topics that others may not."""
+    """Whether it is the streams protocol, which may use reserved names."""
 
     def fits(self, head: RequestHead) -> bool:
-        """Whether requests with this head may be batched: their handler would do nothing more for them."""
+        """Returns whether requests with this head may be batched, because their handler would do nothing else for
+        them."""
         ...
 
     def decode(self, exchanges: list[Exchange]) -> DecodedAppends | None:
-        """The decoded records if each body appends one record without further options; else None."""
+        """Returns the decoded records if each body appends one record without further options, otherwise None."""
         ...
 
     def release(self, exchanges: list[Exchange]) -> None:
-        """These are handled one by one after all, whether or not they were decoded."""
+        """Called before requests are handled one by one, whether or not they were decoded."""
         ...
 
     def respond(self, exchanges: list[Exchange], result: AppendResult, engine: Engine) -> None:
@@ -85,8 +86,10 @@ class RequestBatcher:
     """Batches the requests of one route, and counts them for their keys. It is the engine's `AppendSource`."""
 
     def __init__(self, protocol: BatchedProtocol, inflight_max: int, handle: Callable[[Exchange], None]) -> None:
-        """`inflight_max` bounds the requests of one key at the same time; 0 where they are not counted. `handle` is the
-        way of a request by itself."""
+        """`inflight_max` limits the concurrent requests of one key; 0 means no limit.
+
+        `handle` handles a single request.
+        """
         self._protocol = protocol
         self._inflight_max = inflight_max
         self._handle = handle
@@ -95,7 +98,7 @@ class RequestBatcher:
         self.decode = protocol.decode
 
     def for_head(self, engine: Engine, match: RequestMatch) -> BatchHandler:
-        """Batches requests with one head: takes all that it is given, with the length of each body, or none."""
+        """Batches requests with one head, given with the length of each body: all or none."""
         protocol, topic, key, most = self._protocol, match.topic, match.key, self._inflight_max
         bytes_max, streams, backoff = protocol.body_bytes_max, protocol.streams, match.backoff
         append_requests, source = engine.append_requests, self
@@ -116,7 +119,7 @@ class RequestBatcher:
         return batch_counted if most else batch
 
     def takes(self, exchange: Exchange, engine: Engine, match: RequestMatch) -> bool:
-        """Batches a request that came by itself, with a head that is not known. False where it is to be handled."""
+        """Batches a single request with an unknown head. Returns False if it must be handled separately."""
         backoff, nbytes, most = match.backoff, len(exchange.body), self._inflight_max
         if backoff.remaining:
             backoff.remaining -= 1
@@ -138,7 +141,7 @@ class RequestBatcher:
             try:
                 self._handle(exchange)
             except Exception:
-                # One failure must not keep the answers of the others.
+                # A failure must not block the answers of the others.
                 _log.exception("request failed", extra={"path": exchange.head.path})
                 if not exchange.answered:
                     self._protocol.refuse(exchange, TopicsError("the server made a mistake; it is in its log"))
@@ -155,14 +158,14 @@ class RequestBatcher:
                 self._protocol.refuse(exchange, outcome)
 
     def _count_out(self, exchanges: list[Exchange]) -> None:
-        """They are answered, or about to be counted again."""
+        """Called when they are answered, or about to be counted again."""
         if self._inflight_max:
             for exchange in exchanges:
                 _match_of(exchange).key.inflight -= 1
 
 
 def back_off(exchange: Exchange) -> None:
-    """Notes that a request brought several records: the next ones with its head are not batched for a while."""
+    """Notes that a request had several records: the next ones with its head are not batched for a while."""
     _match_of(exchange).backoff.remaining = BACKOFF_REQUESTS
 
 

@@ -1,4 +1,4 @@
-"""The access log: a line for each answer, where that is asked for.
+"""The access log: one line for each answer, if enabled.
 
 Asynchronous line writer for the audit log: a thread appends lines to a file, so that callers neither wait nor fail.
 
@@ -135,12 +135,12 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class BadProxyError(ValueError):
-    """An entry of the settings that is neither an address nor a network."""
+    """An entry of the settings is neither an address nor a network."""
 
 
 class TrustedProxies:
     def __init__(self, listed: str | None = None) -> None:
-        """Addresses and networks, separated by commas. Raises `BadProxyError`."""
+        """Parses addresses and networks, separated by commas. Raises `BadProxyError`."""
         entries = [entry.strip() for entry in (listed or "").split(",") if entry.strip()]
         try:
             self._networks = [ipaddress.ip_network(entry) for entry in entries]
@@ -148,7 +148,7 @@ class TrustedProxies:
             raise BadProxyError(str(error)) from error
 
     def client(self, peer: str, headers: Headers) -> str:
-        """The address of the client; `peer`, host:port, is the other end of the connection."""
+        """Returns the address of the client; `peer`, host:port, is the other end of the connection."""
         host = peer.rpartition(":")[0].strip("[]")
         if not self._networks or not self._trusts(_address(host)):
             return peer
@@ -171,7 +171,7 @@ def _address(text: str) -> _Address | None:
         found = ipaddress.ip_address(text)
     except ValueError:
         return None
-    # A socket for both kinds shows the older ones inside of the newer ones.
+    # A dual-stack socket shows IPv4 addresses as mapped IPv6 addresses.
     return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
 
 
@@ -237,7 +237,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Audit:
     def __init__(self, path: str, now_ms: Callable[[], int], proxies: TrustedProxies | None = None) -> None:
-        """Raises `OSError` where the file cannot be opened."""
+        """Raises `OSError` if the file cannot be opened."""
         self._now_ms = now_ms
         self._proxies = TrustedProxies() if proxies is None else proxies
         self._file = LineFile(path, lambda count: _line(Entry(ts=now_ms(), event="lost", count=count)))
@@ -250,8 +250,7 @@ class Audit:
             self._note("refused", head, status, code, key)
 
     def answered(self, head: RequestHead, scopes: Scope, key: Key, status: int, overrides: bool = False) -> None:
-        """Records an answered call if it was refused, could have removed or changed something, or asked to be
-        recorded."""
+        """Records an answered call if it was refused, is destructive or a change, or requested an entry."""
         if status in _REFUSED:
             self._note("refused", head, status, "", key)
         elif overrides or scopes & _REMOVING:
@@ -274,11 +273,11 @@ def _line(entry: Entry) -> bytes:
 # Response counters by route, and subscribers that are called for each response.
 
 _NOWHERE = ("", "")
-"""Requests that were refused before their route was known, or have none."""
+"""Requests that were refused before routing, or have no route."""
 
 
 class RouteCounters:
-    """Made as routes are first asked for, so that there are never more than there are routes."""
+    """Created at the first request of a route, so there are at most as many as routes."""
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
@@ -310,6 +309,6 @@ class RouteCounters:
         return self.of(*_NOWHERE)
 
     def __iter__(self) -> Iterator[tuple[str, str, RequestCounter]]:
-        """Method, path and counter of each route that was asked for, in the order of their paths."""
+        """Method, path and counter of each requested route, sorted by path."""
         for (method, path), counter in sorted(self._by_route.items(), key=lambda one: (one[0][1], one[0][0])):
             yield method, path, counter

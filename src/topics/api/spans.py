@@ -1,11 +1,12 @@
 """Spans by OpenTelemetry, sent to a collector by OTLP over HTTP: the extra `otel`.
 
-A request with a trace begins its span when it is let in, as its answer names it; any other one has a span made when it
-is answered. Both end with the answer: for an event stream that is when it begins. A thread of the library sends
+A request with a trace begins its span at admission, because its answer names it; for any other request the span is
+created with the answer. Both end with the answer, which for an event stream is its start. A thread of the library sends
 them in batches, and spans that the collector refuses are dropped; no request waits for it.
 
-A span has the route, the topic and the outcome. It has no keys, queries, bodies and paths, because the names of watches
-are secrets."""
+A span has the route, the topic and the outcome. It has no keys, queries, bodies or paths, because the ids of watches
+are secrets.
+"""
 
 from collections.abc import Callable
 
@@ -38,7 +39,7 @@ class Span:
     """A started span and its position in the trace."""
 
     def __init__(self, span: _Span, end_ns: int | None = None) -> None:
-        """`end_ns` is when it ends, where that is known already."""
+        """`end_ns` is its end, if known already."""
         self._span = span
         self._end_ns = end_ns
         reported = span.get_span_context()
@@ -79,12 +80,12 @@ class Spans:
         return self._start(f"{head.method} {route}".strip(), SpanKind.SERVER, parent, attributes, ago_s)
 
     def call(self, url: str, parent: TraceContext | None) -> Span:
-        """A webhook that is about to be called."""
+        """Starts the span of a webhook call."""
         attributes = {"http.request.method": "POST", "url.full": url.partition("?")[0]}
         return self._start("POST webhook", SpanKind.CLIENT, parent, attributes)
 
     def close(self) -> None:
-        """Sends the remaining spans. Blocks for as long as a collector takes, up to a few seconds."""
+        """Sends the remaining spans. Blocks while the collector answers, up to a few seconds."""
         self._provider.shutdown()
 
     def _start(
@@ -114,7 +115,7 @@ def _remote(parent: TraceContext) -> SpanContext:
 
 
 def _named() -> Resource:
-    """The service name from OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES; by default `topics`."""
+    """Returns the service name from OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES; by default `topics`."""
     said = Resource.create()
     unknown = str(said.attributes.get("service.name", "unknown_service")).startswith("unknown_service")
     return Resource({"service.name": "topics"}) if unknown else Resource({})

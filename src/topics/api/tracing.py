@@ -1,9 +1,9 @@
-"""Trace context passes through the server: from a request to its answer and to the webhooks that follow from it.
+"""Trace context propagation: from a request to its answer and to the webhooks that it causes.
 
-An answer has its position in the caller's trace (`traceresponse`). A webhook is caused by new entries, not by the
-request that brought them; so the newest trace of a write is kept for each stream, for one minute and a bounded number
-of streams, and a call carries the trace of its streams. Only requests with a trace cost anything. With
-`topics.api.spans` the server adds spans to these traces and begins new ones.
+An answer has its position in the caller's trace (`traceresponse`). A webhook is caused by new entries and not by one
+request, so the newest trace of a write is kept for each stream, for one minute and a bounded number of streams, and a
+call has the trace of its streams. Only requests with a trace cost anything. With `topics.api.spans` the server adds
+spans to these traces and begins new ones.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     # The extra `otel` may not be installed.
     from topics.api.spans import Span, Spans
 
-# W3C trace context: which trace of its caller a request belongs to.
+# W3C trace context: the caller's trace of a request.
 #
 #     traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
 #     tracestate: vendor=value
 #
-# A header that is none of that form, or of zeros, counts as not given, as its specification asks. Outgoing headers have
-# version 00, and the state as it came, unless it is longer than required.
+# A malformed header, or one of zeros, counts as missing, as the specification requires. Outgoing headers have version
+# 00, and the unchanged state, unless it is longer than the required minimum.
 
 _PARENT = re.compile(
     r"(?!ff)(?P<version>[0-9a-f]{2})-(?!0{32})(?P<trace>[0-9a-f]{32})-(?!0{16})(?P<span>[0-9a-f]{16})"
@@ -47,16 +47,16 @@ class TraceContext(NamedTuple):
 
     @property
     def parent(self) -> str:
-        """As `traceparent` has it."""
+        """Returns the value of `traceparent`."""
         return f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02x}"
 
     def headers(self) -> dict[str, str]:
-        """For a request that is made on behalf of this one."""
+        """Returns the position of a request that is made on behalf of this one."""
         return {"traceparent": self.parent, **({"tracestate": self.state} if self.state else {})}
 
 
 def context_of(head: RequestHead) -> TraceContext | None:
-    """The caller's position in a trace."""
+    """Returns the caller's position in a trace."""
     said = head.headers.get("traceparent")
     match = None if said is None else _PARENT.fullmatch(said.strip())
     if match is None or (match["version"] == "00" and match["more"] is not None):
@@ -67,7 +67,7 @@ def context_of(head: RequestHead) -> TraceContext | None:
 
 
 def trace_of(head: RequestHead) -> tuple[str, str] | None:
-    """The ids of the trace and of the span that called."""
+    """The ids of the trace and of the calling span."""
     context = context_of(head)
     return None if context is None else (context.trace_id, context.span_id)
 
@@ -77,7 +77,7 @@ _WRITES_KEPT_S = 60.0
 
 
 class _Wake(msgspec.Struct):
-    """The streams that the body of a webhook call names."""
+    """Returns the streams in the body of a webhook call."""
 
     class Stream(msgspec.Struct):
         path: str
@@ -92,8 +92,9 @@ class Tracing:
         self._writes: OrderedDict[str, tuple[TraceContext, float]] = OrderedDict()
 
     def admitted(self, head: RequestHead, route: str, scopes: Scope, name: str) -> "Span | None":
-        """A request was admitted. Its answer gets its trace position, and the trace is kept for the streams that it
-        writes.
+        """Called when a request is admitted.
+
+        Its answer gets its trace position, and the trace is kept for the streams that it writes.
         """
         context = context_of(head)
         if context is None:
@@ -111,7 +112,7 @@ class Tracing:
         return span
 
     async def close(self) -> None:
-        """Sends the spans that are left, however long the collector takes, up to a few seconds."""
+        """Sends the remaining spans. Blocks while the collector answers, up to a few seconds."""
         if self._spans is not None:
             await asyncio.to_thread(self._spans.close)
 
@@ -126,7 +127,7 @@ class Tracing:
         span.end(status)
 
     def call(self, url: str, body: bytes) -> "tuple[dict[str, str], Span | None]":
-        """The headers of a webhook's call, and the span to end when it is over."""
+        """Returns the headers of a webhook call, and the span to end with it."""
         context = self._written(body) if self._writes or self._spans is not None else None
         if self._spans is not None:
             span = self._spans.call(url, context)
@@ -134,7 +135,7 @@ class Tracing:
         return ({} if context is None else context.headers()), None
 
     def _written(self, body: bytes) -> TraceContext | None:
-        """The newest trace that wrote to one of the streams of a call."""
+        """Returns the newest trace of a write to one of the streams of a call."""
         since = self._monotonic() - _WRITES_KEPT_S
         found: Sequence[tuple[TraceContext, float]] = [
             self._writes[stream.path]

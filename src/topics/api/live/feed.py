@@ -1,12 +1,12 @@
-"""Live feed: one topic, read and encoded once for all subscriptions that want the same of it (also known as: fan-out).
+"""Live feed: one topic, read and encoded once for all subscriptions with the same source (also known as: fan-out).
 
-The feed has a position. It makes a frame from there and gives it to all live subscriptions, as many per tick as the
+The feed has a position. It makes a frame from there and delivers it to all live subscriptions, as many per tick as the
 allowance permits; it makes the next frame when all of them have the last one. Subscriptions that fall behind or are new
 read for themselves up to the position and never past it, so none is ahead of the feed except after a gap.
 
 A feed has about as many followers as one tick serves. Further followers get further feeds, which share frames while
-they are at the same position. Under load their positions differ: each feed reads everything there is when its turn
-comes, so that a record waits for one round of the feeds and not for two.
+they are at the same position. Under load their positions differ: each feed reads all records at its turn, so that a
+record waits for one round of the feeds and not for two.
 """
 
 import logging
@@ -49,7 +49,7 @@ class Subscription:
         self.over = False
         self.queued = False
         self.too_old = True
-        """Whether a gap found now is from before it subscribed, or from a time when it did not read."""
+        """Whether a gap found now is from before the subscription, or from a time when it did not read."""
         self._reading = False
 
     @property
@@ -57,7 +57,7 @@ class Subscription:
         return self.feed.topic.name
 
     def cancel(self) -> None:
-        """End the subscription without a notice. Idempotent; may be called from within a delivery."""
+        """Ends the subscription without a notice. Idempotent; may be called from within a delivery."""
         if not self.over:
             self.over = True
             self.live = False
@@ -78,7 +78,7 @@ class Subscription:
                 feed.join(self)
         elif feed.position < self.cursor and (not self._is_beyond_end() or feed.source.waits_beyond_end):
             if self._is_beyond_end() and feed.source.has_ended(feed.topic):
-                # It will never be reached; a connection that waits for the end has to know.
+                # It will never be reached; a connection that waits for the end must be notified.
                 self.deliver(feed.caught_up_frame(self.cursor))
             feed.await_position(self)
         else:
@@ -97,7 +97,7 @@ class Subscription:
         return bool(self.cursor > feed.source.place(feed.topic.visible_head))
 
     def deliver(self, frame: Frame) -> bool:
-        """Hand a frame to the connection. Returns False when it is full; the frame is then read again later."""
+        """Passes a frame to the connection. Returns False if it is full; the frame is then read again later."""
         sink = self.sink
         if sink.full:
             sink.lagging.append(self)
@@ -112,7 +112,7 @@ class Subscription:
         self._reading = False
         feed, run_queue = self.feed, self.sink.run_queue
         if self.over or feed.check_deleted():
-            # The next turn delivers the notice that the topic is gone.
+            # The next turn delivers the notice of the topic's deletion.
             run_queue.add(self)
             return
         if isinstance(outcome, TopicsError):
@@ -135,12 +135,12 @@ class Subscription:
 
 
 FOLLOWERS_MAX = ALLOWANCE - READ_COST
-"""How many followers get a frame in the tick that makes it."""
+"""The number of followers that get a frame in the tick that makes it."""
 _UNKNOWN = -1
 
 
 class Feed:
-    """A topic as one source reads it, at one position. Made by `Feeds.subscribe`. Implements `run_queue.Worker`."""
+    """A topic read by one source, at one position. Created by `Feeds.subscribe`. Implements `run_queue.Worker`."""
 
     # Slots: when a thousand topics change at once, none is in the CPU cache, and one object loads faster than two.
     __slots__ = (
@@ -189,7 +189,7 @@ class Feed:
             self.topics.forget(self)
 
     def join(self, subscription: Subscription) -> None:
-        """Make a subscription that has reached the position live."""
+        """Makes a subscription that has reached the position live."""
         if not subscription.over:
             subscription.live = True
             subscription.too_old = False
@@ -203,7 +203,7 @@ class Feed:
         return self._backlog and self.source.reports_drains
 
     def await_position(self, subscription: Subscription) -> None:
-        """Queue a subscription that is ahead of the position until the position reaches it."""
+        """Queues a subscription that is ahead of the position until the position reaches it."""
         if self._ahead is None:
             self._ahead = []
         self._ahead.append(subscription)
@@ -211,7 +211,7 @@ class Feed:
     # Progress.
 
     def changed(self) -> None:
-        """Schedule a read: the topic changed and is not deleted, or the feed is new."""
+        """Schedules a read: the topic changed and is not deleted, or the feed is new."""
         if self.deleted:
             return
         source, topic = self.source, self.topic
@@ -224,7 +224,7 @@ class Feed:
             self.topics.run_queue.add(self)
 
     def end(self) -> None:
-        """Notify every subscription, each in its turn, that the topic is deleted."""
+        """Notifies every subscription, each in its turn, that the topic is deleted."""
         self.deleted = True
         self._frames = ()
         self._frame, self._receivers = None, []
@@ -237,7 +237,7 @@ class Feed:
                 self.topics.run_queue.add(subscription)
 
     def pace(self, retry_after_ms: int) -> None:
-        """Notify live subscriptions that backpressure delays their records."""
+        """Notifies live subscriptions that backpressure delays their records."""
         data = self.source.framing.paced(self.topic.name, retry_after_ms)
         if not data:
             return
@@ -257,7 +257,7 @@ class Feed:
         return self.deleted
 
     def work(self, run_queue: RunQueue) -> None:
-        """Continue to deliver the current frame, or make the next one."""
+        """Continues to deliver the current frame, or makes the next one."""
         if self.deleted or self._reading:
             return
         if self._frame is not None or self._frames:
@@ -279,12 +279,13 @@ class Feed:
             self._give_out(run_queue)
 
     def _frame_at_hand(self) -> Frame | None:
-        """The next frame if it needs no read: another feed just made it, or it is the topic's last block."""
+        """Returns the next frame if it needs no read: another feed has just made it, or it is the topic's last
+        block."""
         topics, topic, position, target = self.topics, self.topic, self.position, self._target
         if self.check_deleted():
             return None
         if topic.config.ttl_ms:
-            # As a read would: records of the frame may have expired.
+            # Like a read: records of the frame may have expired.
             topics.engine.expire(topic)
         alone = len(self.kin.feeds) == 1
         shared = None if alone else topics.cache.find(self, position, target)
@@ -328,7 +329,7 @@ class Feed:
         return (*frames, Frame(FrameKind.CAUGHT_UP, data, end, end))
 
     def _hand_out(self, frame: Frame, run_queue: RunQueue) -> None:
-        """Deliver a frame to all followers at once if the allowance permits: most topics have few."""
+        """Delivers a frame to all followers at once if the allowance permits: most topics have few."""
         cost = run_queue.cost(len(frame.data)) * len(self._live)
         if cost > run_queue.left or self._backlog or frame.cursor < self._target:
             self._frames = self._with_notice([frame], self._target)
@@ -349,7 +350,7 @@ class Feed:
                 if frame.kind is FrameKind.CAUGHT_UP:
                     self._receivers = [receiver for receiver in self._receivers if receiver not in self._joined]
                 self._joined = None
-            # From now on a subscription that reaches the position by itself has this frame's records.
+            # A subscription that reaches the position from now on has this frame's records already.
             self._move(frame.cursor)
         receivers = self._receivers
         # The kernel copies a frame for every receiver, so a large one goes to fewer of them per tick.
@@ -367,7 +368,7 @@ class Feed:
             run_queue.add(self)
 
     def _give(self, frame: Frame, receivers: list[Subscription]) -> None:
-        """The hot loop: one call per subscriber, to the connection's own write."""
+        """The hot loop: one call of the connection's write for each subscriber."""
         cursor, data = frame.cursor, frame.data
         silent = not data
         for subscription in receivers:
@@ -418,8 +419,10 @@ class Feed:
     # Reading and encoding.
 
     def read(self, cursor: Cursor, up_to: Cursor, done: Done, room: int | None = None) -> None:
-        """Read from a cursor, now or later. `room` is the maximum number of bytes for a read on behalf of one
-        connection."""
+        """Reads from a cursor, now or later.
+
+        `room` is the maximum number of bytes for a read on behalf of one connection.
+        """
         if self.check_deleted():
             done(TopicNotFoundError(self.topic.name))
             return
@@ -430,7 +433,7 @@ class Feed:
             done(error)
 
     def frames(self, found: Found, cursor: Cursor, too_old: bool) -> list[Frame]:
-        """The frames of a read from `cursor`, in order; cached for other subscriptions at that cursor."""
+        """Returns the frames of a read from `cursor`, in order; cached for other subscriptions at that cursor."""
         frames = self.source.frames(self.topic, found, cursor, too_old)
         last = frames[-1]
         if last.kind is FrameKind.RECORDS and last.data:
@@ -438,13 +441,13 @@ class Feed:
         return frames
 
     def shared_frame(self, cursor: Cursor, up_to: Cursor) -> Frame | None:
-        """The cached frame from this cursor, if reading up to `up_to` would give no more."""
-        # As a read would: records of the frame may have expired.
+        """Returns the cached frame from this cursor, if a read up to `up_to` would return no more."""
+        # Like a read: records of the frame may have expired.
         self.topics.engine.expire(self.topic)
         return self.topics.cache.find(self, cursor, up_to)
 
     def caught_up_frame(self, cursor: Cursor = None) -> Frame:
-        """The notice of a subscription that has everything up to a cursor; by default up to the feed's position."""
+        """Returns the caught-up notice for a cursor; by default for the feed's position."""
         at = self.position if cursor is None else cursor
         return Frame(FrameKind.CAUGHT_UP, self.source.framing.caught_up(self.topic.name, at), at, at)
 

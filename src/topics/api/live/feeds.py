@@ -21,7 +21,7 @@ from topics.system.entropy import Entropy
 
 
 class TopicFeeds:
-    """The feeds of one topic. A later topic of the same name has others."""
+    """The feeds of one topic. A later topic of the same name has other feeds."""
 
     __slots__ = (
         "_by_source", "_deleted", "_feeds", "_feeds_of_all", "_left", "cache", "engine", "run_queue", "topic",
@@ -60,7 +60,7 @@ class TopicFeeds:
         return iter(self._feeds_of_all)
 
     def forget(self, feed: Feed) -> None:
-        """Remove a feed without followers."""
+        """Removes a feed without followers."""
         kin = feed.kin
         if feed in kin.feeds:
             kin.feeds.remove(feed)
@@ -74,7 +74,7 @@ class TopicFeeds:
             self._feeds.forget(self)
 
     def check_deleted(self) -> bool:
-        """Whether the topic is deleted. Ends all feeds the first time that it is."""
+        """Returns whether the topic is deleted. Ends all feeds the first time."""
         topic = self.topic
         if not topic.rules.usual and not self._deleted and not self.engine.exists(topic):
             self._deleted = True
@@ -108,9 +108,9 @@ class Feeds:
         self._by_topic: dict[int, TopicFeeds] = {}
 
     def subscribe(self, sink: Sink, topic: Topic, source: Source, cursor: Cursor, owner: object = None) -> Subscription:
-        """Follow a topic from `cursor` on; the first frame comes in a later turn.
+        """Follows a topic from `cursor` on; the first frame is delivered in a later turn.
 
-        A cursor beyond the head gets a tombstone, as in every read.
+        A cursor beyond the head gets a tombstone, like every read.
         """
         self.engine.catch_up(topic)
         self.engine.consumed(topic)
@@ -124,7 +124,7 @@ class Feeds:
         return subscription
 
     def put_off(self, topic: Topic) -> None:
-        """Notify the followers of a topic that backpressure delays it."""
+        """Notifies the followers of a topic that backpressure delays it."""
         feeds = self._by_topic.get(topic.id)
         if feeds is not None:
             retry_after_ms = self.put_off_ms(topic)
@@ -143,14 +143,17 @@ class Feeds:
         return len(self._by_topic)
 
 
-# The live state that a server has once.
+# The live state of a server.
 
 HEARTBEAT_MS_MAX = 60_000
 _SWEEP_S = 0.25
 
 
 class LiveLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of live delivery; `topics.model` explains each. 0 is no limit for those that begin with `max`."""
+    """The settings of live delivery; `topics.model` explains each.
+
+    For settings that begin with `max`, 0 means no limit.
+    """
 
     max_watch_sessions: int = 10_000
     max_watch_sessions_per_key: int = 1_000
@@ -168,12 +171,12 @@ class LiveLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 class Paced(Protocol):
     def pace(self, retry_after_ms: int) -> None:
-        """Notify the connection that backpressure delays its records, by at most `retry_after_ms`."""
+        """Notifies the connection that backpressure delays its records, by at most `retry_after_ms`."""
         ...
 
 
 class Live:
-    """Live delivery of one server. Usable once `open` has been called with the engine."""
+    """Live delivery of one server. Usable after `open` was called with the engine."""
 
     def __init__(self, limits: LiveLimits, keys: KeyRing, clock: Clock, entropy: Entropy) -> None:
         self.limits = limits
@@ -196,7 +199,7 @@ class Live:
         """Connections outside the feeds to notify when backpressure delays a topic, by topic id."""
 
     def open(self, engine: Engine, search: StreamSearch | None = None) -> None:
-        """Deliver from a started engine. Without `search`, filtered reads are not possible."""
+        """Starts delivery from a running engine. Without `search`, filtered reads are not possible."""
         self._feeds = feeds = Feeds(engine, self.run_queue)
         self.search = search
 

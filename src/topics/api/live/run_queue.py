@@ -29,14 +29,14 @@ _logger = logging.getLogger(__name__)
 
 
 class Worker(Protocol):
-    """Something that needs turns. It is in the queue at most once."""
+    """A worker that needs turns. It is in the queue at most once."""
 
     queued: bool
     pauses: bool
     """Whether it only makes new frames, so that a pause applies to it."""
 
     def work(self, run_queue: "RunQueue") -> None:
-        """Do one turn, spend its cost, and add itself again if there is more to do."""
+        """Runs one turn, charges its cost, and queues itself again if there is more work."""
         ...
 
 
@@ -58,16 +58,16 @@ class RunQueue:
         """Called once at the end of this turn: connections write their gathered output."""
         self.left = ALLOWANCE
         self._begun: float | None = None
-        """When this tick's delivery began; None if it has not."""
+        """The start of this tick's delivery; None before it."""
         self._spent_s = 0.0
         """Time spent on delivery since the last pause."""
         self._delivered_at = 0.0
         self._open_at = 0.0
-        """When the pause ends; 0 if there is none."""
+        """The end of the pause; 0 if there is none."""
         self.running = False
 
     def add(self, worker: Worker) -> None:
-        """Queue a worker for a turn, in this tick if one is running, otherwise in the next."""
+        """Queues a worker for a turn, in this tick if one is running, otherwise in the next."""
         if not worker.queued:
             worker.queued = True
             self._queue.append(worker)
@@ -75,12 +75,12 @@ class RunQueue:
                 self._begin()
 
     def go_on(self, worker: Worker) -> None:
-        """Queue a worker that has unfinished work before all others."""
+        """Queues a worker with unfinished work before all others."""
         worker.queued = True
         self._queue.appendleft(worker)
 
     def run(self) -> None:
-        """Run queued workers until this tick's allowance is spent."""
+        """Runs queued workers until this tick's allowance is spent."""
         if self.running or not self._queue:
             return
         self._begin()
@@ -93,7 +93,7 @@ class RunQueue:
                 try:
                     worker.work(self)
                 except Exception:
-                    # One broken follower must not stop the delivery to all others.
+                    # A failing follower must not stop the delivery to all others.
                     _logger.exception("live delivery failed")
         finally:
             self.running = False
@@ -125,8 +125,8 @@ class RunQueue:
         return True
 
     def _hold_back(self) -> None:
-        """Hold all queued workers that a pause applies to: a fan-out has hundreds, and asking each in every pause
-        takes as long as serving some. Workers with unfinished work are first in the queue."""
+        """Sets aside all queued workers that a pause applies to: a fan-out has hundreds, and checking each in every
+        pause takes as long as serving some. Workers with unfinished work are first in the queue."""
         queue = self._queue
         others = [worker for worker in queue if not worker.pauses]
         self._held += [worker for worker in queue if worker.pauses]
@@ -139,7 +139,7 @@ class RunQueue:
         return 1 + nbytes // BYTES_A_UNIT
 
     def spend(self, nbytes: int) -> None:
-        """Charge a read of a number of bytes."""
+        """Charges a read of a number of bytes."""
         self.left -= READ_COST + nbytes // BYTES_A_UNIT
 
     def _begin(self) -> None:
@@ -151,14 +151,14 @@ class RunQueue:
         # Runs after the writes of the last tick, so that their cost is included.
         now = self.seconds()
         if self._begun is not None and self.left < ALLOWANCE:
-            # Only after ticks that delivered, otherwise the pause would be extended for ever.
+            # Only after ticks with deliveries; otherwise the pause would never end.
             self._pause(self._begun, now)
         self.left = ALLOWANCE
         self._begun = None
         self.run()
 
     def _pause(self, begun: float, now: float) -> None:
-        """Record a tick of delivery. Consecutive ticks count as one; an idle time between them counts as a pause."""
+        """Records a tick of delivery. Consecutive ticks count as one; an idle time between them counts as a pause."""
         if begun - self._delivered_at > _COSTLY_S:
             self._spent_s = 0.0
         self._delivered_at = now

@@ -5,9 +5,9 @@ open ── transport full ──▶ full ── drained ──▶ open         
                             ├─ longer than the grace period: a later gap is reported as `from_seq_too_old`
                             └─ nothing read for the timeout: a last error, and the connection ends
 
-A connection may be full for long: a client on a slow line that needs minutes for a large frame would otherwise
-reconnect for the same frame and be disconnected again, for ever. It must read something, however little, which is
-visible when the kernel's buffer takes more bytes, in steps of up to a third of its size.
+A connection may be full for a long time: otherwise a client on a slow line that needs minutes for a large frame would
+reconnect for the same frame and be disconnected again, forever. It must make progress, however slow, which is visible
+when the kernel's buffer accepts more bytes, in steps of up to a third of its size.
 """
 
 import sys
@@ -54,7 +54,7 @@ class Sink:
         self.full = False
         self.full_since = 0.0
         self._moved_at = 0.0
-        """When a full transport last held less than before."""
+        """The last time at which a full transport had fewer unread bytes than before."""
         self._waiting_bytes = 0
         self.sent = False
         """Whether anything was written since the last sweep."""
@@ -62,7 +62,7 @@ class Sink:
         self.idle_timeout_s = 0.0
         """Idle time before `beat` is called; 0 disables it."""
         self.lagging: list[Subscription] = []
-        """Subscriptions that wait for room."""
+        """The subscriptions that wait for room."""
         self.push: Callable[[bytes], bool] | None = None
         """Writes a frame's bytes unchanged and returns whether there is room for more. Set by connections that add
         nothing to the bytes, to save a call or two per frame; others use `transmit`."""
@@ -70,15 +70,15 @@ class Sink:
     # For subclasses.
 
     def transmit(self, subscription: "Subscription", frame: Frame) -> None:
-        """Write a frame; `subscription.cursor` is already after it. Never called while full or closed."""
+        """Writes a frame; `subscription.cursor` is already after it. Never called while full or closed."""
         raise NotImplementedError
 
     def end_subscription(self, subscription: "Subscription") -> None:
-        """The topic is deleted or unreadable, and the client has been notified: no more frames follow."""
+        """Called when the topic is deleted or unreadable, after the client was notified: no more frames follow."""
         raise NotImplementedError
 
     def end_slow(self) -> None:
-        """End the connection of a slow consumer, with an error event if possible."""
+        """Ends the connection of a slow consumer, with an error event if possible."""
         raise NotImplementedError
 
     def beat(self) -> None:
@@ -95,14 +95,14 @@ class Sink:
     # For the owner of the connection.
 
     def filled(self) -> None:
-        """Stop writing until the transport has drained."""
+        """Stops writing until the transport has drained."""
         if not self.full:
             self.full = True
             self.full_since = self._moved_at = self.run_queue.seconds()
             self._waiting_bytes = self.waiting_bytes()
 
     def drained(self) -> None:
-        """Resume the subscriptions that waited for room."""
+        """Resumes the subscriptions that waited for room."""
         if not self.full or self.closed:
             return
         too_old = self.run_queue.seconds() - self.full_since > self._slow_limits.grace_s
@@ -113,14 +113,14 @@ class Sink:
             self.run_queue.add(subscription)
 
     def close(self) -> None:
-        """Stop writing for good. The owner cancels its subscriptions."""
+        """Stops writing permanently. The owner cancels its subscriptions."""
         self.closed = True
         self.full = True
         self.lagging = []
         self.push = None
 
     def sweep(self, now: float) -> None:
-        """Check timeouts. Called periodically for every connection."""
+        """Checks timeouts. Called periodically for every connection."""
         if self.closed:
             return
         if self.full:
@@ -148,13 +148,13 @@ class Sweep:
         self._ticking = False
 
     def add(self, sink: Sink) -> Callable[[], None]:
-        """Check a sink periodically until the returned function is called."""
+        """Checks a sink periodically until the returned function is called."""
         self._sinks.add(sink)
         if not self._ticking:
             self._ticking = True
             self._turns.later(self._period_s, self._tick)
-        # A list that `remove` empties: the sink usually holds this function, and the two should not need the garbage
-        # collector to be freed.
+        # A list that `remove` empties: the sink usually references this function, and the cycle should not need the
+        # garbage collector.
         swept = [sink]
 
         def remove() -> None:
@@ -194,7 +194,7 @@ class Connections:
         self._of_key: dict[int, int] = {}
 
     def enter(self, key: Key) -> Callable[[], None]:
-        """Count a connection and return the function that removes it, which is idempotent.
+        """Counts a connection and returns the function that removes it, which is idempotent.
 
         Raises ThrottledError at the limit. Without authentication there is no limit per key.
         """

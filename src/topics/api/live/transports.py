@@ -1,8 +1,8 @@
 """The HTTP transports of live delivery: server-sent events (SSE, `EventSink`) and long polling (`LongPoll`).
 
 A long poll is a request that is answered once, with new records of a topic, or with none after its timeout. It follows
-the topic as every live connection does, so requests that wait at the same position share one read. Also known as:
-blocking read, `wait_ms`.
+the topic like every live connection, so requests that wait at the same position share one read. Also known as: blocking
+read, `wait_ms`.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from topics.http.streaming import Stream
 from topics.model.errors import TopicsError
 
 _BUFFERED_BYTES_MAX = 64 * 1024
-"""Flush at this size, so that a connection that is full notices before it gets much more."""
+"""Flushes at this size, so that a full connection is detected before it gets much more."""
 
 
 class EventSink(Sink):
@@ -41,7 +41,7 @@ class EventSink(Sink):
         self._unsweep = live.sweep.add(self)
 
     def attach(self, stream: Stream, opening: bytes = b"") -> None:
-        """Begin the response. It ends at once if the client is already gone."""
+        """Begins the response. It ends immediately if the client has disconnected."""
         self._stream = stream
         self._waits.add(self)
         if opening:
@@ -56,7 +56,7 @@ class EventSink(Sink):
             self.filled()
 
     def buffer(self, text: bytes) -> None:
-        """Write an event together with the others of this turn of delivery: a thousand topics may change at once, and
+        """Writes an event together with the others of this turn of delivery: a thousand topics may change at once, and
         separate writes would cost more than encoding the events."""
         if not self.run_queue.running:
             self.write(text)
@@ -69,7 +69,7 @@ class EventSink(Sink):
             self.flush()
 
     def flush(self) -> None:
-        """Write the gathered events, at the end of a turn or before another write."""
+        """Writes the collected events, at the end of a turn or before another write."""
         if self._buffered:
             events, self._buffered, self._buffered_bytes = self._buffered, [], 0
             if not self._stream.write_pieces(events):
@@ -82,7 +82,7 @@ class EventSink(Sink):
         return self._stream.room(self.key.output_account)
 
     def end_with(self, text: bytes) -> None:
-        """Write a last event and close the connection."""
+        """Writes a last event and closes the connection."""
         if not self.closed:
             self.flush()
             self._stream.write(text)
@@ -90,7 +90,7 @@ class EventSink(Sink):
             self._stream.close(last=True)
 
     def over(self) -> None:
-        """Close the sink and release its resources. Idempotent."""
+        """Closes the sink and releases its resources. Idempotent."""
         if not self.closed:
             self.close()
             self.let_go()
@@ -101,11 +101,11 @@ class EventSink(Sink):
     # For subclasses.
 
     def let_go(self) -> None:
-        """Release the connection's resources."""
+        """Releases the connection's resources."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """End the connection because the server stops."""
+        """Ends the connection because the server stops."""
         raise NotImplementedError
 
 
@@ -113,7 +113,7 @@ class EventSink(Sink):
 
 
 class FoundFrame(Frame, frozen=True, gc=False):
-    """A frame that carries the read result, for sinks that build their own answer."""
+    """A frame with the read result, for sinks that build their own answer."""
 
     found: Found
 
@@ -125,8 +125,11 @@ def found_frame(source: Source, found: Found, cursor: Cursor) -> Frame:
 
 
 class LongPoll(Sink):
-    """The sink of one waiting request. `answer` is called once, with the read result or an error, and with how long
-    backpressure delayed it. The frames of `source` are `FoundFrame`s."""
+    """The sink of one waiting request.
+
+    `answer` is called once, with the read result or an error, and with the delay by backpressure. The frames of
+    `source` are `FoundFrame`s.
+    """
 
     __slots__ = ("_answer", "_call", "_source", "_subscription", "_timer", "_topic", "_wait_s")
 
@@ -148,7 +151,7 @@ class LongPoll(Sink):
         return self._call.key
 
     def begin(self, cursor: Cursor) -> None:
-        """Answer with the records there are, or follow the topic until there are some."""
+        """Answers with the available records, or follows the topic until there are some."""
         self._read(cursor, self._got)
 
     def _read(self, cursor: Cursor, done: Done) -> None:
@@ -169,7 +172,7 @@ class LongPoll(Sink):
         call.on_disconnect(self._over)
 
     def _is_last(self, cursor: Cursor) -> bool:
-        """Whether a reader at the cursor has everything that will ever come."""
+        """Returns whether a reader at the cursor has all records and no more will come."""
         return bool(cursor >= self._source.place(self._topic.visible_head)) and self._source.has_ended(self._topic)
 
     # Called by delivery, the timer and a stopping server.
@@ -184,7 +187,7 @@ class LongPoll(Sink):
         self.end()
 
     def end(self) -> None:
-        """Answer immediately with the current result."""
+        """Answers immediately with the current result."""
         if not self.closed:
             assert self._subscription is not None
             cursor = self._subscription.cursor

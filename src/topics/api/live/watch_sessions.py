@@ -26,7 +26,7 @@ _WID_BYTES = 16
 
 class OpenStream(Protocol):
     def give_way(self) -> None:
-        """End this stream, because another one was opened on the session; its cursors are saved."""
+        """Ends this stream, because another one was opened on the session; its cursors are saved."""
         ...
 
 
@@ -53,14 +53,14 @@ class Session:
         self.epochs = epochs
         """The epochs of the same topics."""
         self.generation = 0
-        """How often a recreated topic was found."""
+        """The number of recreated topics found."""
         self.reborn: dict[str, int] = {}
-        """For recreated topics, the generation since which their cursors are of the new topic."""
+        """For recreated topics, the generation since which their cursors belong to the new topic."""
         self.stream: OpenStream | None = None
         self.idle_since = 0.0
 
     def meet_topics(self, engine: Engine) -> None:
-        """Reset the cursors of topics that were deleted and recreated."""
+        """Resets the cursors of topics that were deleted and recreated."""
         for topic, instance in self.instances.items():
             found = engine.find(topic)
             if found is not None and found.created and found.id != instance:
@@ -71,7 +71,7 @@ class Session:
                 self.cursors[topic] = BEFORE_ALL
 
     def rewind(self, cursors: dict[str, int], generation: int) -> None:
-        """Move cursors back to the client's position. Never forward: only the server knows its position."""
+        """Moves cursors back to the client's position. Never forward: the server's position is authoritative."""
         for topic, mine in self.cursors.items():
             theirs = cursors.get(topic, mine)
             if generation < self.reborn.get(topic, 0) or BEFORE_ALL in (mine, theirs):
@@ -97,8 +97,10 @@ class Sessions:
         return len(self._open) + len(self._idle)
 
     def check_room(self, key: Key) -> None:
-        """Raise ThrottledError at the limit, in total or of this key. Without authentication there is no limit per
-        key."""
+        """Raises ThrottledError at the limit, in total or of this key.
+
+        Without authentication there is no limit per key.
+        """
         self._collect()
         if self._per_key_max and key is not ANYONE and self._of_key[key.number] >= self._per_key_max:
             raise ThrottledError.over_cap("max_watch_sessions_per_key", self._per_key_max)
@@ -122,7 +124,7 @@ class Sessions:
         return session
 
     def find(self, wid: str) -> Session:
-        """The session. Raises NotFoundError, also for one that has expired."""
+        """Returns the session. Raises NotFoundError, also for an expired one."""
         self._collect()
         session = self._open.get(wid) or self._idle.get(wid)
         if session is None:
@@ -130,14 +132,14 @@ class Sessions:
         return session
 
     def attach(self, session: Session, stream: OpenStream) -> None:
-        """Open a stream on a session that has none."""
+        """Opens a stream on a session without one."""
         assert session.stream is None
         session.stream = stream
         self._idle.pop(session.wid, None)
         self._open[session.wid] = session
 
     def detach(self, session: Session, stream: OpenStream) -> None:
-        """Close a stream; the session becomes idle."""
+        """Closes a stream; the session becomes idle."""
         if session.stream is stream:
             session.stream = None
             del self._open[session.wid]

@@ -30,13 +30,13 @@ _READY_US = 5_000
 _READY_MS = [b"%.3f" % (us / 1000) for us in range(_READY_US)]
 _encode = msgspec.json.Encoder().encode
 decode_ascii: Callable[[bytes], Batch] = msgspec.json.Decoder(AppendBody).decode
-"""The body of an append that is known to be ASCII, so that no payload in it can be bad UTF-8."""
+"""Decodes the body of an append that is known to be ASCII, so no payload can be invalid UTF-8."""
 _MANY_BYTES = 2_000
 """The size in bytes from which a body usually has several records."""
 
 
 class SingleAppendBody(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
-    """The body of an append that brings one record and asks for nothing more, except perhaps for a key."""
+    """The body of an append with one record and no other option than an idempotency key."""
 
     records: tuple[Record]
     idempotency_key: str | None = None
@@ -48,7 +48,7 @@ decode_single = msgspec.json.Decoder(SingleAppendBody).decode
 
 
 class _Data(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A record that is nothing but data."""
+    """A record that has only data."""
 
     data: RawJson
 
@@ -61,8 +61,10 @@ _decode_plain = msgspec.json.Decoder(_PlainBody).decode
 
 
 def decode_many(body: bytes) -> Batch:
-    """`decode_ascii` for a body that may have many records. If all records consist of data only, none is examined
-    separately; otherwise the first record usually shows it."""
+    """Like `decode_ascii`, for a body that may have many records.
+
+    If all records have only data, none is examined separately; otherwise the first record usually shows it.
+    """
     try:
         batch = _decode_plain(body)
     except msgspec.ValidationError:
@@ -81,10 +83,11 @@ decode_records = msgspec.json.Decoder(list[Record]).decode
 
 
 def encode_singles(outcome: AppendResult, befores: Sequence[bytes], spent_s: Sequence[float]) -> list[bytes]:
-    """The answers to appends of one record each that share a block, as JSON objects; each begins with its `before`,
-    which is empty or ends with a comma.
+    """Returns the answers to appends of one record each that share a block, as JSON objects.
 
-    Common parts are encoded once, and no number is formatted twice: no answers are given more often.
+    Each begins with its `before`, which is empty or ends with a comma.
+
+    Common parts are encoded once, and no number is formatted twice, because these are the most frequent answers.
     """
     begin, end = _SINGLE_BEGIN % _encode(outcome.topic), _SINGLE_END % (outcome.wal_append_ms, outcome.fsync_ms)
     ready, reported, answers = _READY_MS, -1.0, []
@@ -101,22 +104,22 @@ def encode_singles(outcome: AppendResult, befores: Sequence[bytes], spent_s: Seq
 
 
 def with_key(batch: Batch, key: str | None) -> Batch:
-    """The batch with this idempotency key."""
+    """Returns the batch with this idempotency key."""
     return batch if batch.idempotency_key == key else replace(batch, idempotency_key=key)
 
 
 def with_config_of(key: Key, engine: Engine, topic: str, batch: Batch) -> Batch:
-    """The batch with the config that the key may create the topic with. Raises ForbiddenError."""
+    """Returns the batch with the config with which the key may create the topic. Raises ForbiddenError."""
     config = batch.config if batch.config is None else allowed_config(key, engine, topic, batch.config)
     return batch if config is batch.config else replace(batch, config=config)
 
 
 def allowed_config(key: Key, engine: Engine, topic: str, config: TopicConfigPatch) -> TopicConfigPatch | None:
-    """The config with which the key may create the topic. Raises ForbiddenError.
+    """Returns the config with which the key may create the topic. Raises ForbiddenError.
 
-    Creating a topic with a config needs the scope `admin`, like the control plane. Where the topic exists, its config
-    applies and this one is dropped, also for a key that may not create topics, because the topic may be gone when the
-    batch is admitted.
+    Creating a topic with a config needs the scope `admin`, like the control plane. If the topic exists, its config
+    applies and this one is dropped, also for a key that may not create topics, because the topic may be deleted before
+    the batch is admitted.
     """
     known = engine.find(topic)
     check_config(key, config, None if known is None else known.config)
@@ -128,9 +131,9 @@ def allowed_config(key: Key, engine: Engine, topic: str, config: TopicConfigPatc
 
 
 def encode_appended(outcome: AppendResult, return_seqs: bool, spent_ms: float, before: bytes = b"") -> bytes:
-    """The answer as a JSON object; `before` has fields that come first, each with its comma.
+    """Returns the answer as a JSON object; `before` has the first fields, each with its comma.
 
-    It is written by hand instead of encoded from `AppendAnswer`, because it is the most frequent answer.
+    It is formatted directly instead of encoded from `AppendAnswer`, because it is the most frequent answer.
     """
     topic, first, last, head, created, was_known, write_ms, sync_ms, parked_ms, differs = astuple(outcome)
     count = last - first + 1
@@ -148,7 +151,7 @@ def encode_appended(outcome: AppendResult, return_seqs: bool, spent_ms: float, b
 
 
 def throttled(wait_ms: float) -> bytes:
-    """The throttle field of the performance block, for a request that backpressure delayed."""
+    """Returns the throttle field of the performance block, for a request that backpressure delayed."""
     return b',"throttle_wait_ms":%.3f' % wait_ms
 
 
@@ -157,7 +160,7 @@ class BatchedAppends:
     All other bodies go to `records.append`."""
 
     body_bytes_max = 8_000
-    """A longer body usually has several records. Of a group with such a one, all would be decoded in vain."""
+    """A longer body usually has several records. A group with such a body would be decoded in vain."""
     streams = False
 
     def __init__(self, seconds: Callable[[], float]) -> None:
@@ -182,7 +185,7 @@ class BatchedAppends:
         return DecodedAppends.of([each.records[0] for each in singles], [each.idempotency_key for each in singles])
 
     def release(self, exchanges: list[Exchange]) -> None:
-        """Nothing was begun for them."""
+        """Nothing was started for them."""
 
     def respond(self, exchanges: list[Exchange], result: AppendResult, engine: Engine) -> None:
         now = self._seconds()

@@ -1,4 +1,4 @@
-"""Backups over HTTP: take one, and see which there are. Restoring is done offline, by `topics backup restore`."""
+"""Backups over HTTP: take a backup, and list backups. A restore is done offline by `topics backup restore`."""
 
 import msgspec
 
@@ -14,7 +14,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def create_backup(call: Call) -> None:
-    """Begins a backup and answers at once; the list of backups shows the outcome."""
+    """Starts a backup and answers immediately; the list of backups shows the outcome."""
     _check_whole(call.key)
     backups = call.engine.backups
     backups.take(lambda outcome: None)
@@ -68,7 +68,7 @@ BACKUP_ROUTES = (
 )  # fmt: skip
 
 
-# Short-lived tokens, for pages: their event streams and WebSockets can send nothing but a URL.
+# Short-lived tokens for browsers, whose event streams and WebSockets can only send a URL.
 
 TTL_MS_MAX = 3_600_000
 

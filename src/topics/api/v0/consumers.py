@@ -1,6 +1,6 @@
 """Named consumers: PUT, GET, list, DELETE, commit, and reads from the committed cursor.
 
-A consumer is a reader, so all but DELETE needs the scope read only, as an offset commit in Kafka does.
+A consumer is a reader, so all calls except DELETE need only the scope read, like an offset commit in Kafka.
 """
 
 import msgspec
@@ -41,7 +41,7 @@ _decode_put = msgspec.json.Decoder(ConsumerBody).decode
 _decode_commit = msgspec.json.Decoder(CommitConsumerBody).decode
 _decode_read = msgspec.json.Decoder(ReadConsumerBody).decode
 _SEPARATOR = "\n"
-"""Between topic and consumer in the cursor of a list: no name has it."""
+"""Separates topic and consumer in the cursor of a list; it occurs in no name."""
 
 
 def put_consumer(call: Call) -> None:
@@ -138,10 +138,10 @@ def _out(info: ConsumerInfo) -> ConsumerOut:
 
 
 def _place(call: Call, topic: Topic, seq: int, since_ts: int | str | None, last: int | None) -> int:
-    """The cursor that a request names: a seq, a time, or a number of records."""
+    """Returns the cursor of a request: a seq, a time, or a number of records."""
     check_number("consumer", "seq", seq, MAX_U64)
     if since_ts is None and last is None:
-        # Routers may have records for the topic that a client has seen in their source.
+        # A client may have seen records in a router's source that are not copied yet.
         call.engine.catch_up(topic)
         return seq
     asked = DiffBody(from_seq=seq, since_ts=since_ts, last=last)

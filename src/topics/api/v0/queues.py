@@ -70,7 +70,8 @@ def claim(call: Call) -> None:
     request = ClaimRequest(node=body.node, max=body.max, lease_ms=body.lease_ms)
     cancel = call.engine.queues.claim(call.topic, request, _answering(call, _answer_claim))
     if not call.exchange.answered:
-        # It waits for its window or for the log. Jobs for a worker that went away meanwhile are free again at once.
+        # It waits for its window or for the log. Jobs of a worker that has disconnected meanwhile are released
+        # immediately.
         call.on_disconnect(cancel)
 
 
@@ -90,7 +91,7 @@ def ack(call: Call) -> None:
 
 
 def _answer_ack(call: Call, outcome: AckResult) -> None:
-    # An `AckAnswer`, spelled out: a worker gets one for all it does.
+    # An `AckAnswer`, formatted directly, because workers get it most often.
     encoded = b'{"topic":%b,"acked":%d,"skipped":%b,"ready":%d,"in_flight":%d}' % (
         _encode(outcome.topic), outcome.acked, _encode(outcome.skipped), outcome.ready, outcome.in_flight,
     )  # fmt: skip
@@ -165,7 +166,7 @@ def list_leases(call: Call) -> None:
 
 
 def list_jobs(call: Call) -> None:
-    """Answers with the jobs of one state, a page at a time."""
+    """Answers with a page of the jobs of one state."""
     query = call.query
     state = query.get("state") or READY
     if state not in STATES:
@@ -187,7 +188,7 @@ def list_jobs(call: Call) -> None:
 
 
 def _check_dead_letter_topic(call: Call) -> None:
-    """Raises unless the key may use the dead letter topic that the config of a queue names."""
+    """Raises unless the key may use the dead-letter topic in the config of a queue."""
     config = call.engine.existing(call.topic).config
     if config.type is not TopicType.QUEUE:
         raise NotAQueueError(call.topic)
@@ -231,7 +232,7 @@ def release_job(call: Call) -> None:
 
 
 def put_queue(call: Call) -> None:
-    """Pauses a queue, or resumes it."""
+    """Pauses or resumes a queue."""
     body = decode_body("queue", _decode_queue, call.exchange.body)
 
     def answer(call: Call, outcome: QueuePausedResult) -> None:
@@ -264,17 +265,17 @@ def _measured(write_ms: float, sync_ms: float) -> bytes:
 
 # `GET /v0/topics/{topic}/work`: jobs pushed to a worker over an event stream.
 #
-# The engine keeps up to `max` jobs leased to the connection and hands over another for each that is acknowledged, given
-# back or lost. The stream only carries them: one write for all jobs of a tick. A client that does not read is given no
-# more jobs, and after a while no more patience. When the connection ends, for any reason, its unsettled deliveries are
-# released immediately for other workers.
+# The engine keeps up to `max` jobs leased to the connection and delivers another for each that is acknowledged,
+# returned or lost. The stream only transports them: one write for all jobs of a tick. A client that does not read gets
+# no more jobs, and is disconnected after a while. When the connection ends, for any reason, its unsettled deliveries
+# are released immediately for other workers.
 
 HEARTBEAT_MS = 15_000
 _RETRY_AFTER_STOP_MS = 2_000
 
 
 def open_work(call: Call) -> None:
-    """Opens the stream. Everything that can be refused is refused before it begins."""
+    """Opens the stream. All checks are done before it begins."""
     request, heartbeat_ms = _asked(call)
     check_accepts_events(call.exchange.head)
     _check_queue(call)
@@ -282,7 +283,7 @@ def open_work(call: Call) -> None:
         start_events(call).close()
         return
     if call.key is ANYONE:
-        # An image of a page would claim jobs otherwise.
+        # Otherwise an image element of a page could claim jobs.
         check_accepts_events(call.exchange.head, by_name=True)
     WorkStream(call, heartbeat_ms).open(request)
 
@@ -320,7 +321,10 @@ class WorkStream(EventSink):
         self.idle_timeout_s = heartbeat_ms / 1000.0
 
     def open(self, request: WorkerRequest) -> None:
-        """Registers the worker, which may be refused, and begins the answer. Jobs come from the next tick on."""
+        """Registers the worker, which may be refused, and begins the answer.
+
+        Jobs are delivered from the next tick on.
+        """
         call = self._call
         try:
             self._worker = call.engine.queues.open_worker(call.topic, request, self._push, self._ended)
@@ -339,12 +343,12 @@ class WorkStream(EventSink):
         self.sent = True
 
     def _ended(self, error: TopicsError) -> None:
-        """The queue is gone, or the engine stops."""
+        """Called when the queue was deleted, or the engine stops."""
         if isinstance(error, TopicNotFoundError):
             try:
                 _check_queue(self._call)
             except NotAQueueError as other:
-                # There is a topic of that name again, and it is none to work on.
+                # A topic of that name exists again, but it is not a queue.
                 error = other
             except TopicNotFoundError:
                 pass
@@ -363,7 +367,7 @@ class WorkStream(EventSink):
             self._worker.resume()
 
     def pace(self, retry_after_ms: int) -> None:
-        """Pressure makes jobs late: only advice, they come by themselves."""
+        """Notifies the worker that pressure delays jobs, which are delivered later."""
         if not self.full:
             self.write(error_event(429, "work throttled under pressure", retry_after_ms, [self._call.topic]))
             self.sent = True

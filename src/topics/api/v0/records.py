@@ -44,8 +44,8 @@ def append(call: Call) -> None:
     if call.exchange.large_body is not None:
         run_task(call, _append_large(call, call.exchange.large_body), call.refuse)
         return
-    # Neither the body nor its values are kept until the answer. Memory freed at once serves the next request while it
-    # is in the processor's cache: a third of what a batch costs.
+    # Neither the body nor its values are kept until the answer. Memory that is freed immediately is reused by the next
+    # request while it is in the processor's cache, which saves a third of the cost of a batch.
     body, call.exchange.body = call.exchange.body, b""
     batch = decode_append(body)
     if len(batch.records) > 1:
@@ -89,20 +89,20 @@ def _answer_append(call: Call, outcome: AppendResult | TopicsError) -> None:
 
 
 def _with_key(call: Call, batch: Batch) -> Batch:
-    """The batch with the key that counts: its own, or that of the head."""
+    """Returns the batch with its idempotency key: from the body, otherwise from the head."""
     headers = call.exchange.head.headers
     if batch.idempotency_key is not None or b"idempotency-key" not in headers.first:
         return batch
-    # An empty header is none.
+    # An empty header counts as missing.
     return with_key(batch, headers.get("idempotency-key") or None)
 
 
 class DiffSource(Projection, frozen=True, kw_only=True):
-    """Records for a diff that waits."""
+    """The records for a waiting diff."""
 
     epoch: int | None = None
     streams: bool = False
-    """Whether the topic may have a name that only streams can have."""
+    """Whether the topic may have a name that is reserved for streams."""
     filter: str | None = None
     search: StreamSearch | None = None
     """Executes the search."""
@@ -115,7 +115,7 @@ class DiffSource(Projection, frozen=True, kw_only=True):
             from_seq=cursor, limit=self.limit, nodes=self.nodes, include_tags=self.include_tags,
             include_meta=self.include_meta, max_bytes=self.max_bytes, up_to=up_to, epoch=self.epoch,
         )  # fmt: skip
-        # By the name, as every read: a topic that was created again during the wait is reported as another one.
+        # By the name, like every read: a topic that was recreated during the wait is reported as another one.
         _read(engine, topic.name, request, self.streams, self.filter, self.search, done)
 
     def newest(self, engine: Engine, topic: Topic, cursor: int, up_to: int) -> Frame | None:
@@ -132,7 +132,7 @@ def diff(call: Call) -> None:
 
 
 def diff_as(call: Call, asked: DiffBody) -> None:
-    """Answers a diff that was decoded, or made of another request."""
+    """Answers a diff that was decoded, or built from another request."""
     limits = call.engine.limits
     request = _read_request(asked, limits, call.room(limits.clamp_batch_bytes(asked.max_batch_bytes)))
     wait_ms = limits.clamp_wait_ms(asked.wait_ms)
@@ -154,7 +154,7 @@ def diff_as(call: Call, asked: DiffBody) -> None:
         limit=request.limit, max_bytes=request.max_bytes, epoch=request.epoch, streams=streams, filter=text,
         search=search,
     )  # fmt: skip
-    # Records of the reader's own node move its cursor and do not end the wait, nor do those that do not match.
+    # Records of the reader's own node, and records that do not match, move its cursor and do not end the wait.
     answer = partial(_answer_read, call)
     topic = topic_of(call.engine, call.topic, streams)
     LongPoll(call, topic, source, wait_ms / 1000.0, answer).begin(request.from_seq)

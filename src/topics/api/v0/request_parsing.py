@@ -34,7 +34,7 @@ def decode_body(what: str, decode: Callable[[bytes], T], body: bytes) -> T:
 
 
 def check_number(what: str, field: str, value: int, maximum: int | None = None) -> None:
-    """Raises InvalidRequestError for a number of a body that is out of its range."""
+    """Raises InvalidRequestError if a number of a body is out of range."""
     if value < 0:
         raise InvalidRequestError(f"{what} field {field}: must not be negative", field=field)
     if maximum is not None and value > maximum:
@@ -42,19 +42,19 @@ def check_number(what: str, field: str, value: int, maximum: int | None = None) 
 
 
 def query_number(text: str | None, name: str, default: int, maximum: int | None = None) -> int:
-    """An integer of a query; raises InvalidRequestError if it is not one or out of range."""
+    """Returns an integer of a query. Raises InvalidRequestError if it is invalid or out of range."""
     if text is None or text == "":
         return default
     if not (text.isascii() and text.isdigit()):
         raise InvalidRequestError(f"query {name}: must be a whole number", field=name)
-    # Python parses numbers of a few thousand digits only. Longer ones are out of every range.
+    # Python only parses numbers of up to a few thousand digits. Longer ones are out of every range.
     number = int(text[-_DIGITS_MAX:]) if not text[:-_DIGITS_MAX].strip("0") else 10**_DIGITS_MAX
     if maximum is not None and number > maximum:
         raise InvalidRequestError(f"query {name}: must be from 0 to {maximum}", field=name)
     return number
 
 
-# Paged lists: opaque cursors, and the view of a key with prefixes.
+# Paged lists: opaque cursors, and the names visible to a key with prefixes.
 
 PAGE_SIZE = 100
 PAGE_SIZE_MAX = 1000
@@ -63,7 +63,7 @@ _decode_cursor = msgspec.json.Decoder(PageCursor).decode
 
 
 def allowed_prefixes(asked: str, allowed: tuple[str, ...]) -> Iterator[str]:
-    """The prefixes to list, ordered and disjoint: the requested ones within the key's prefixes."""
+    """Returns the prefixes to list, ordered and disjoint: the requested ones within the key's prefixes."""
     if not allowed:
         yield asked
         return
@@ -76,16 +76,16 @@ def allowed_prefixes(asked: str, allowed: tuple[str, ...]) -> Iterator[str]:
 
 
 def read_cursor(text: str) -> str:
-    """The name behind which a page begins."""
+    """Returns the name after which a page begins."""
     return read_page_cursor(text).after
 
 
 def read_page_cursor(text: str) -> PageCursor:
-    """The name behind which a page begins, and its sort value."""
+    """Returns the name after which a page begins, and its sort value."""
     if not text:
         return PageCursor("")
     try:
-        # A cursor of an earlier release is in the standard alphabet and padded; a plus may have come as a space.
+        # A cursor of an earlier release has the standard alphabet and padding; a plus may have been decoded to a space.
         standard = text.replace("-", "+").replace("_", "/").replace(" ", "+").rstrip("=")
         return _decode_cursor(base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True))
     except (ValueError, binascii.Error, msgspec.DecodeError) as error:
@@ -93,15 +93,15 @@ def read_page_cursor(text: str) -> PageCursor:
 
 
 def write_cursor(name: str, value: int | None = None) -> str:
-    """The cursor of a page that ends with a name. It needs no encoding in a URL."""
+    """Returns the cursor of a page that ends with a name. It needs no encoding in a URL."""
     return base64.urlsafe_b64encode(_encode(PageCursor(name, value))).rstrip(b"=").decode()
 
 
-# Where a diff begins that names a time, or a number of records, instead of a cursor.
+# The start of a diff that has a time, or a number of records, instead of a cursor.
 
 
 def begin_elsewhere(engine: Engine, topic: Topic, asked: DiffBody, request: ReadRequest) -> ReadRequest:
-    """The read, with its cursor found in the topic as it is now."""
+    """Returns the read with a cursor, computed from the current topic."""
     given = [name for name in ("since_ts", "last") if getattr(asked, name) is not None]
     if len(given) > 1 or asked.from_seq:
         raise InvalidRequestError("diff: from_seq, since_ts and last exclude each other", field=given[0])

@@ -1,4 +1,4 @@
-"""`POST /v0/topics/{topic}/search`: the search of /v1 for topics with a search description, in the words of /v0."""
+"""`POST /v0/topics/{topic}/search`: the search of /v1 for topics with a search description, with the terms of /v0."""
 
 from typing import Any, Literal
 
@@ -46,7 +46,7 @@ class TopicSearchBody(msgspec.Struct, frozen=True, kw_only=True, rename={"source
     fields: list[str] | None = None
     highlight: bool | list[str] = False
     rank: Literal["bm25"] | None = None
-    """By which scores; without it, by those that clauses have."""
+    """The ranking; without it, scores are those of the clauses."""
 
 
 class TopicHit(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,13 +57,13 @@ class TopicHit(msgspec.Struct, frozen=True, kw_only=True):
     highlights: dict[str, Any] | UnsetType = UNSET
     """For each text field, the positions of the query's words."""
     data: Any | UnsetType = UNSET
-    """The record, as the current version of its schema has it."""
+    """The record in the current version of its schema."""
 
 
 class TopicTotal(msgspec.Struct, frozen=True, kw_only=True):
     value: int
     relation: str
-    """`eq`, or `gte` where there may be more."""
+    """`eq`, or `gte` if there may be more."""
 
 
 class TopicCoverage(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class TopicCoverage(msgspec.Struct, frozen=True, kw_only=True):
     missing_at_most: int
     first_missing_seq: int | None
     spent: str | None
-    """The budget that ran out: `time`, `bytes` or `memory`."""
+    """The exhausted budget: `time`, `bytes` or `memory`."""
     entries: int
     """The number of examined records."""
     scanned_bytes: int
@@ -140,7 +140,7 @@ class TopicSearches:
             if is_large(fetched):
                 run_task(call, work, call.refuse)
             else:
-                # It is one portion, and takes one turn.
+                # It is one portion and needs one turn.
                 for _ in work:
                     pass
 

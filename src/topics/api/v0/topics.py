@@ -1,7 +1,7 @@
-"""Topics themselves: PUT, GET, list, DELETE, and their fence tokens.
+"""Topics: PUT, GET, list, DELETE, and their fence tokens.
 
-A list is sorted by name and read a page at a time, straight from the index of names. With a substring, another sort
-order or a total it goes through all names, as a task of the fair scheduler: every other request comes in between.
+A list is sorted by name and read page by page from the index of names. With a substring, another sort order or a total
+it examines all names, as a task of the fair scheduler, which interleaves other requests.
 """
 
 from collections.abc import Callable
@@ -118,7 +118,7 @@ LISTED_MAX = 20_000
 
 
 class _ListRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The topics that a list is asked for."""
+    """The selection of a list."""
 
     prefix: str
     contains: str
@@ -174,14 +174,14 @@ def _summary(info: TopicInfo) -> TopicSummary:
 
 
 _Place = tuple[int, str]
-"""The sort key of a topic: equal values are in the order of their names, also in a descending list."""
+"""Returns the sort key of a topic: equal values are sorted by name, also in a descending list."""
 
 
 def _scan(call: Call, request: _ListRequest) -> Task:
     """Answers with a page of the matching topics, which are examined in portions."""
     engine, cursor, most = call.engine, request.cursor, request.page_size + 1
     by_name = request.sort == "name"
-    # A page in the order of names begins behind its cursor, unless all topics are counted.
+    # A page sorted by name begins after its cursor, unless all topics are counted.
     begin = cursor.after if by_name and not request.total else ""
     start = (_signed(request, cursor.value or 0), cursor.after) if cursor.after else None
     page: list[_Place] = []
@@ -201,7 +201,7 @@ def _scan(call: Call, request: _ListRequest) -> Task:
 
 
 def _places(engine: Engine, request: _ListRequest, names: list[str]) -> list[_Place]:
-    """The places of the topics among these names that match."""
+    """Returns the positions of the matching topics among these names."""
     value_of = _SORT_VALUES.get(request.sort)
     found: list[_Place] = []
     for name in names:

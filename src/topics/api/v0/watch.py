@@ -1,9 +1,9 @@
-"""Watching many topics over one connection: a session made by POST, and its event stream by GET.
+"""Watches of many topics over one connection: a session created by POST, and its event stream by GET.
 
-Events of a watch as text, in the two forms in which many streams can share them.
+Events of a watch as text, in two forms that streams can share.
 
-A watch of one topic has ids that follow from the topic and the seq, so whole events are shared, already as chunks of
-HTTP. The ids of a watch of several topics are its own: then only what follows the id is shared.
+A watch of one topic has ids that depend on the topic and the seq only, so whole events are shared, encoded as HTTP
+chunks. The ids of a watch of several topics differ: then only the part after the id is shared.
 """
 
 import base64
@@ -40,7 +40,7 @@ from topics_protocol.watch import (
     WatchPosition,
 )
 
-# The id of an event: all positions of a watch at that moment, so that one word resumes all of it.
+# The id of an event: all positions of a watch at that time, so that one value resumes all topics.
 #
 # Up to 64 topics it is the JSON map of topic to seq. Above that the names would be most of every event, so they are
 # left out, and what remains means something only for a watch of the same topics:
@@ -51,21 +51,20 @@ from topics_protocol.watch import (
 #     then        the seqs in the order of the sorted names, little-endian
 #     then        the marks in the same order, of three bytes, big-endian; only in 3 and 4
 #
-# A mark is a hash of a topic's epoch: a new watch that resumes from an id detects by it that a topic was recreated. 0
-# means that no mark is set; ids of earlier releases have none. Behind a map, each mark is 12 characters of white space,
-# of two bits each and the highest first, in the order of the map: the text is the JSON map of the protocol for every
-# parser.
+# A mark is a hash of a topic's epoch, by which a new watch that resumes from an id detects that a topic was recreated.
+# 0 means that no mark is set; ids of earlier releases have none. After a map, each mark is 12 characters of white
+# space, of two bits each and the highest first, in the order of the map, so the text remains the JSON map of the
+# protocol for every parser.
 #
 # Both are written in base64url without padding. A client treats either as opaque.
 #
-# The generation counts how often the session has met another topic of a name it followed. It distinguishes ids from
-# before and after such a change, whose seqs may be equal. It is 0 for nearly all watches, and a map of generation 0
-# does not show it.
+# The generation counts the recreated topics that the session has found. It distinguishes ids from before and after such
+# a change, whose seqs may be equal. It is 0 for nearly all watches, and a map of generation 0 does not show it.
 
 MAPPED_TOPICS_MAX = 64
 _NARROW, _WIDE = 1, 2
 _MARKED = 2
-"""Added to either where marks follow."""
+"""Added to either if marks follow."""
 _MARK_BYTES = 3
 _MARK_BITS = 8 * _MARK_BYTES
 _WHITE = b" \t\n\r"
@@ -74,7 +73,7 @@ _HEAD = struct.Struct("<BI8s")
 _SEQ = struct.Struct("<I")
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _GENERATION = "$generation"
-"""No topic's name begins so."""
+"""No topic's name begins like this."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_map = msgspec.json.Decoder(dict[str, int]).decode
@@ -88,24 +87,24 @@ class Positions(NamedTuple):
 
 
 def encode_map(cursors: dict[str, int], generation: int = 0, white: bytes = b"") -> bytes:
-    """`white` is the marks of the topics, see `white_marks`."""
+    """`white` has the marks of the topics, see `white_marks`."""
     shown = {**cursors, _GENERATION: generation} if generation else cursors
     return base64.urlsafe_b64encode(_encode(shown) + white).rstrip(b"=")
 
 
 def mark_of(epoch: int) -> int:
-    """The mark of a topic in an id."""
+    """Returns the mark of a topic in an id."""
     return 1 + xxh3_64_intdigest(b"%d" % epoch) % ((1 << _MARK_BITS) - 1)
 
 
 @functools.lru_cache(1024)
 def white_marks(*marks: int) -> bytes:
-    """Marks as white space."""
+    """Returns marks as white space."""
     return bytes([_WHITE[mark >> shift & 3] for mark in marks for shift in range(_MARK_BITS - 2, -1, -2)])
 
 
 def read_marks(text: str, names: Iterable[str]) -> dict[str, int]:
-    """The marks in a valid id for a watch of these topics; empty if it has none."""
+    """Returns the marks in a valid id for a watch of these topics; empty if it has none."""
     raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_")
     if raw[:1] == b"{":
         white, named = raw[raw.rindex(b"}") + 1 :], list(_read_map(raw).cursors)
@@ -121,7 +120,7 @@ def read_marks(text: str, names: Iterable[str]) -> dict[str, int]:
 
 
 class IdWriter:
-    """Writes the ids of one stream, whose topics do not change."""
+    """Encodes the ids of one stream, whose topics do not change."""
 
     __slots__ = ("_cursors", "_fingerprint", "_marks", "_names", "_packed", "_places", "_text", "generation")
 
@@ -138,11 +137,11 @@ class IdWriter:
         self._places = {name: _HEAD.size + _SEQ.size * number for number, name in enumerate(self._names)}
         self._packed = bytearray()
         self._text: bytearray | None = None
-        """The last id, and the same before it became text, where its seqs are of four bytes: the next one differs in
-        one seq, which lies in two groups of three bytes."""
+        """The last id, and its bytes if its seqs have four bytes: the next id differs in one seq, which is in two
+        groups of three bytes."""
 
     def write(self) -> bytes:
-        """The id of the positions as they are now."""
+        """Returns the id of the current positions."""
         self._text = None
         if not self._fingerprint:
             return encode_map(self._cursors, self.generation, self._marks)
@@ -152,28 +151,28 @@ class IdWriter:
         packed = _HEAD.pack(shown, self.generation, self._fingerprint) + array(code, seqs).tobytes() + self._marks
         text = _in_base64(packed).rstrip(b"=")
         if kind == _NARROW:
-            # To whole groups: what fills the last one up is not part of the text.
+            # Padded to whole groups; the padding of the last one is not part of the text.
             self._packed, self._text = bytearray(packed + bytes(-len(packed) % 3)), bytearray(text)
         return text
 
     def move(self, topic: str, cursor: int) -> bytes | bytearray:
-        """Notes where one topic stands now; the id of the positions with that, which is good until the next move."""
+        """Updates the position of one topic. Returns the new id, which is valid until the next move."""
         self._cursors[topic] = cursor
         text, packed = self._text, self._packed
         if text is None or cursor > _NARROW_MAX:
             return self.write()
         place = self._places[topic]
         _SEQ.pack_into(packed, place, cursor)
-        # Four bytes always lie in two groups of three, which are eight letters.
+        # Four bytes are always in two groups of three, which are eight letters.
         first, length = place // 3, len(text)
         text[4 * first : 4 * first + 8] = _in_base64(packed[3 * first : 3 * first + 6])
-        # The padding of base64 is left out.
+        # The padding of base64 is omitted.
         del text[length:]
         return text
 
 
 def read_id(text: str, names: Iterable[str]) -> Positions | None:
-    """The positions in an id, for a watch of these topics; None for an invalid id, or one of other topics."""
+    """Returns the positions in an id, for a watch of these topics; None for an invalid id, or one of other topics."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         positions = _read_map(raw) if raw[:1] == b"{" else _unpack(raw, sorted(names))
@@ -201,7 +200,7 @@ def _unpack(raw: bytes, names: list[str]) -> Positions | None:
 
 
 def _ordered(cursors: dict[str, int]) -> list[str]:
-    """The names in the order of an id."""
+    """Returns the names in the order of an id."""
     return sorted(cursors) if len(cursors) > MAPPED_TOPICS_MAX else list(cursors)
 
 
@@ -230,7 +229,10 @@ def _in_fields(data: bytes) -> bytes:
 
 @functools.lru_cache(256)
 def _behind_records(from_seq: int, to_seq: int, head_seq: int) -> bytes:
-    """How an event of records ends. Kept, as topics that a router copies into mostly stand alike."""
+    """Returns the end of an event of records.
+
+    Cached, because topics that a router copies into mostly have equal positions.
+    """
     return b'],"from_seq":%d,"to_seq":%d,"head_seq":%d}\n\n' % (from_seq, to_seq, head_seq)
 
 
@@ -245,7 +247,7 @@ def heartbeat(now_ms: int) -> bytes:
 
 
 class SharedFraming:
-    """Events without their ids."""
+    """Encodes events without their ids."""
 
     def records(self, batch: RecordBatch) -> bytes:
         body, behind = batch.body, _behind_records(batch.from_seq, batch.to_seq, batch.head_seq)
@@ -274,7 +276,7 @@ class SharedFraming:
 
 
 class SoloFraming:
-    """Whole events of a watch of one topic, as chunks of HTTP. `white` is the mark of the topic."""
+    """Encodes whole events of a watch of one topic, as HTTP chunks. `white` is the mark of the topic."""
 
     def __init__(self, white: bytes = b"") -> None:
         self._plain = SharedFraming()
@@ -311,7 +313,7 @@ SOLO = SoloFraming()
 
 @functools.lru_cache(4096)
 def solo_framing(white: bytes) -> SoloFraming:
-    """The framing for a topic with this mark. Watches of one topic share the object, and by that the events."""
+    """Returns the framing for a topic with this mark. Watches of one topic share the object, and so the events."""
     return SoloFraming(white)
 
 
@@ -340,7 +342,7 @@ def check_accepts_events(head: RequestHead, *, by_name: bool = False) -> None:
 
 
 def _media_range(text: str) -> tuple[str, float]:
-    """A media type and its weight: 1 by default, 0 for an invalid number."""
+    """Returns a media type and its weight: 1 by default, 0 for an invalid number."""
     name, *parameters = [word.strip() for word in text.split(";")]
     weight = next((word[2:] for word in parameters if word.startswith("q=")), "1")
     try:
@@ -350,7 +352,7 @@ def _media_range(text: str) -> tuple[str, float]:
 
 
 def start_events(call: Call) -> Stream:
-    """The answer begins. A later failure cannot have a status."""
+    """Begins the answer. A later failure cannot have a status."""
     head = call.exchange.head
     # Sent although it is the default, for proxies that require it.
     modern = head.http_version == "1.1"
@@ -360,16 +362,16 @@ def start_events(call: Call) -> Stream:
 
 # The open stream of a watch session: a connection that gets the events of the session's topics.
 #
-# The session outlives it. The session's cursors record what was handed to the connection, so the next stream continues
-# from there, or from an earlier place that its client names.
+# The session outlives it. The session's cursors are the positions passed to the connection, so the next stream
+# continues from there, or from an earlier position of its client.
 
 RETRY_AFTER_STOP_MS = 2_000
-# An enum's members are looked up by its class, which takes longer than to compare them.
+# Looking up an enum's member by its class takes longer than a comparison.
 _ERROR, _PACED = FrameKind.ERROR, FrameKind.PACED
 
 
 class WatchStream(EventSink):
-    """A stream of several topics, whose ids are its own."""
+    """A stream of several topics, with its own ids."""
 
     __slots__ = ("_ids", "_session", "_subscriptions")
 
@@ -387,8 +389,7 @@ class WatchStream(EventSink):
         """Starts delivery. Deleted topics are reported first."""
         session = self._session
         self._live.sessions.attach(session, self)
-        # With an id before anything else: a client that loses the connection at once can then report that it saw
-        # nothing.
+        # An id is sent first, so that a client that loses the connection immediately can report that it saw nothing.
         self.attach(stream, b"%bid: %b\n\n" % (RETRY_FIELD, self._ids.write()))
         if self.closed:
             return
@@ -408,7 +409,7 @@ class WatchStream(EventSink):
             followed = feeds.engine.existing(topic)
             self._subscriptions[topic] = feeds.subscribe(self, followed, projection, cursor, topic)
         except TopicNotFoundError:
-            # Gone since the session was made. Its head is not known any more, but what was delivered of it.
+            # Deleted since the session was created. Its head is unknown, but its delivered position is known.
             head = 0 if cursor == BEFORE_ALL else cursor
             self.write(b"id: %b\n%b" % (self._ids.write(), SHARED.deleted(topic, head, cursor)))
 
@@ -461,7 +462,7 @@ class WatchStream(EventSink):
 
 
 class SoloWatchStream(WatchStream):
-    """A stream of one topic: its events are the same for everyone, so they are written as they come."""
+    """A stream of one topic: its events are equal for all clients, so they are written unchanged."""
 
     __slots__ = ()
 
@@ -529,13 +530,14 @@ def stream(call: Call) -> None:
     session = live.sessions.find(call.topic)
     key = live.keys.authenticate_stream(head.headers.get("authorization"), call.query.get("token"))
     if key is not session.key:
-        # Another key that is valid by itself is not better than none.
+        # Another valid key is refused like a missing one.
         raise UnauthorizedError
     if head.method == "HEAD":
         start_events(call).close()
         return
     if session.stream is not None:
-        # A client that comes back must not wait until its old connection is noticed as dead: the newest wins.
+        # A reconnecting client must not wait until its old connection is detected as dead, so the newest stream
+        # replaces it.
         session.stream.give_way()
     _rewind(session, head.headers.get("last-event-id"))
     session.meet_topics(call.engine)
@@ -552,7 +554,7 @@ def _projection(body: WatchBody, limits: Limits) -> Projection:
     return Projection(
         framing=SHARED, nodes=() if node is None else (node,) if isinstance(node, str) else tuple(sorted(set(node))),
         include_tags=body.include_tags, include_data=body.include_data,
-        # Without data nothing is left but what the server knows of a record, unless meta was asked for by name.
+        # Without data only the server's fields of a record are left, unless meta was requested by name.
         include_meta=body.include_data if body.include_meta is None else body.include_meta,
         limit=limits.clamp_limit(body.limit), max_bytes=limits.clamp_batch_bytes(body.max_batch_bytes),
         strong=body.consistency == "strong",
@@ -571,7 +573,7 @@ def _check_topics(body: WatchBody, key: Key, topics_max: int) -> None:
 
 
 def _resumed(body: WatchBody) -> tuple[dict[str, int], dict[str, int]]:
-    """The positions in the cursor of a watch, and the marks of their topics."""
+    """Returns the positions in the cursor of a watch, and the marks of their topics."""
     if body.cursor is None:
         return {}, {}
     seen = read_id(body.cursor, body.topics)
@@ -581,7 +583,7 @@ def _resumed(body: WatchBody) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def _rewind(session: Session, last_event_id: str | None) -> None:
-    """Goes back to what the client has really seen. An invalid id is ignored, as browsers may send anything."""
+    """Goes back to the client's last event. An invalid id is ignored, because browsers may send any value."""
     seen = read_id(last_event_id, session.cursors) if last_event_id else None
     if seen is not None:
         session.rewind(seen.cursors, seen.generation)

@@ -4,8 +4,8 @@ Commands are executed and answered in order. Publishes are pipelined up to a bou
 a subscribe waits for the answers of earlier publishes, so that it begins after them. All pending answers are sent
 before a close by either side.
 
-Delivery is that of every live connection, see `topics.api.live`: the same frames for all sockets at the same position,
-and no queue. A socket that does not keep up falls behind and reads on by its cursors.
+Delivery works like every live connection, see `topics.api.live`: shared frames for all sockets at the same position,
+and no queues. A slow socket falls behind and continues from its cursors.
 """
 
 import logging
@@ -66,9 +66,9 @@ from topics.system.fair_scheduler import Task, in_slices
 from topics.wire.json_array_reader import LARGE_BYTES, find_array
 from topics_protocol.websocket_frames import Ping, Position, RequestId, Subscribe, Unsubscribe
 
-# Request batching of publishes. Publishes of one record that one socket sent together for one topic are a run, and the
-# runs of all sockets in one tick share a block in the log. A run is taken, kept and answered as one, so that most of
-# what a publish costs is paid once for all of it. A lone publish is a run of one.
+# Request batching of publishes. Publishes of one record that a socket sent together for one topic are a run, and the
+# runs of all sockets in one tick share a block in the log. A run is decoded, stored and answered as one, so most of the
+# cost of a publish is paid once for the whole run. A single publish is a run of one.
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Publisher(Protocol):
 
 
 class PublishRun(msgspec.Struct, eq=False):
-    """Pending publishes of one socket for one topic."""
+    """The pending publishes of one socket for one topic."""
 
     publisher: Publisher
     commands: Sequence[SinglePublish | Publish]
@@ -97,11 +97,11 @@ class PublishRun(msgspec.Struct, eq=False):
     reply: Reply
     started: float
     nbytes: int
-    """Of the texts."""
+    """The bytes of the texts."""
 
 
 class PublishBatcher:
-    """The engine's `AppendSource` of publishes. Each request is the run of its record."""
+    """The engine's `AppendSource` for publishes. Each request is the run of its record."""
 
     def decode(self, requests: list[PublishRun]) -> DecodedAppends:
         commands = [command for run in _runs(requests) for command in run.commands]
@@ -117,7 +117,10 @@ class PublishBatcher:
                 run.publisher.fail()
 
     def answer(self, requests: list[PublishRun], outcome: AppendResult | TopicsError) -> None:
-        """Answers the publishes of one block. A run that cannot be answered does not keep the answers of the others."""
+        """Answers the publishes of one block.
+
+        A run that cannot be answered does not block the answers of the others.
+        """
         now = requests[0].publisher.run_queue.seconds()
         runs = _runs(requests)
         commands = [command for run in runs for command in run.commands]
@@ -140,7 +143,7 @@ class PublishBatcher:
 
 
 PUBLISH_BATCHER = PublishBatcher()
-"""The only one: the engine recognizes by it which requests are decoded together."""
+"""The only instance: the engine decodes requests with the same source together."""
 
 
 def _acks(run: PublishRun, outcome: AppendResult, first_seq: int, now: float) -> Iterator[bytes]:
@@ -151,14 +154,14 @@ def _acks(run: PublishRun, outcome: AppendResult, first_seq: int, now: float) ->
 
 
 def _runs(requests: Sequence[PublishRun]) -> Iterable[PublishRun]:
-    """Each run once, in order. The requests contain it once for each of its records."""
+    """Returns each run once, in order. The requests contain it once for each of its records."""
     return dict.fromkeys(requests)
 
 
 PUBLISHES_MAX = 64
-"""Publishes of one socket that may be under way at once; the next ones stay in the socket."""
+"""The maximum number of concurrent publishes of a socket; further ones stay in the socket."""
 PUBLISH_BYTES_MAX = 1024 * KIB
-"""The bytes of their messages that may be under way at once. One message is always taken, however long."""
+"""The maximum bytes of their messages in progress. One message is always accepted, however long."""
 _COMMAND_BYTES_MAX = 4 * MIB
 """The length of the longest command other than a publish."""
 _INTERNAL_ERROR = 1011
@@ -212,13 +215,13 @@ class Session(Sink):
         self._subscriptions: dict[str, Subscription] = {}
         self._replies = Replies(self._send)
         self._publish_bytes = 0
-        # A subscribe that waits for the answers before it. The socket is held meanwhile, so there is only one.
+        # A subscribe that waits for earlier answers. The socket is paused meanwhile, so there is only one.
         self._waiting: Subscribe | None = None
         self._peer_closed = False
-        # Whether a publish of many records is being encoded. The socket is held meanwhile, so that commands keep their
-        # order.
+        # Whether a publish of many records is being encoded. The socket is paused meanwhile, so that commands keep
+        # their order.
         self._preparing = False
-        # A publish too long to be read in one go: its memory counts until it is answered. The socket is held meanwhile.
+        # A publish too long to be read at once: its memory counts until it is answered. The socket is paused meanwhile.
         self._large: LargeBody | None = None
         self._stopping = False
         self._strict = strict
@@ -259,7 +262,7 @@ class Session(Sink):
 
     def on_large_text(self, text: LargeBody) -> None:
         if not find_array(text.view, b"records") and len(text.view) <= _COMMAND_BYTES_MAX:
-            # No publish. Other commands are short, and read in one go.
+            # Not a publish. Other commands are short and read at once.
             whole = bytes(text.view)
             text.release()
             self.on_text(whole)
@@ -280,7 +283,7 @@ class Session(Sink):
         self._replies.now(error_frame(refused, request_id_of(beginning)))
 
     def on_texts(self, texts: Sequence[bytes]) -> int:
-        """Takes publishes of a single record each, up to the first other command."""
+        """Handles publishes of a single record each, up to the first other command."""
         texts = texts[: max(0, PUBLISHES_MAX - len(self._replies))]
         if self._publish_bytes + sum(map(len, texts)) > PUBLISH_BYTES_MAX:
             return 0
@@ -313,7 +316,7 @@ class Session(Sink):
         self._waits.discard(self)
         for let_go in (self._unswept, self._leave):
             let_go()
-        # Each of them holds this session, which should not wait for a collection of garbage.
+        # Each of them references this session; the cycle is broken, so that it need not wait for the garbage collector.
         self._unswept = self._leave = _nothing
 
     def end(self) -> None:
@@ -349,7 +352,7 @@ class Session(Sink):
     # Commands.
 
     def _publish(self, command: Publish, text: bytes, reply: Reply, started: float, nbytes: int) -> None:
-        """Carries a publish out whose place and bytes are kept."""
+        """Executes a publish whose answer and bytes are reserved."""
         try:
             if command.config is not None and self._strict:
                 check_inline_config(text)
@@ -363,8 +366,10 @@ class Session(Sink):
             self._published(command, nbytes, reply, started, error)
 
     def _publish_in_turns(self, command: Publish, text: bytes, reply: Reply, started: float, nbytes: int) -> Task:
-        """Carries a publish of many records out: they are checked and encoded in portions before. `text` is the
-        message, of `nbytes`, but for its records if it was long."""
+        """Executes a publish of many records, which are checked and encoded in portions first.
+
+        `text` is the message of `nbytes` bytes, without its records if it was long.
+        """
         try:
             self._check(Scope.WRITE, command.topic)
             check_batch(command.records, self._engine.limits, command.node, command.idempotency_key)
@@ -380,7 +385,7 @@ class Session(Sink):
         self._resume()
 
     def _publish_large(self, large: LargeBody, nbytes: int, reply: Reply, started: float) -> Task:
-        """Carries out a publish that is too long to be read in one go."""
+        """Executes a publish that is too long to be read at once."""
         view, request_id = large.view, cast("RequestId", None)
         try:
             rest, records = yield from read_records(large, "publish", self._engine.limits, decode_records)
@@ -423,22 +428,24 @@ class Session(Sink):
         self._resume()
 
     def _release_bytes(self, nbytes: int) -> None:
-        """Records the answer to a publish of so many bytes."""
+        """Records the answer to a publish of this many bytes."""
         self._publish_bytes -= nbytes
         if nbytes > LARGE_BYTES and self._large is not None:
             self._large.release()
             self._large = None
 
     def _check(self, scopes: Scope, topic: str) -> None:
-        """Whether a publish may be carried out now."""
+        """Returns whether a publish may be executed now."""
         if self.key is not ANYONE:
             self.key.check(scopes, topic)
         if self._stopping:
             raise ShuttingDownError()
 
     def _publish_run(self, topic: str, commands: Sequence[SinglePublish | Publish], texts: Sequence[bytes]) -> bool:
-        """Batches publishes of a single record each that came together, one or several, with the others of their tick.
-        False where each is to be carried out by itself; then nothing happened."""
+        """Batches one or several publishes of a single record each with the others of their tick.
+
+        Returns False without effect if each must be executed separately.
+        """
         try:
             self._check(Scope.WRITE, topic)
         except TopicsError:
@@ -452,7 +459,7 @@ class Session(Sink):
         return True
 
     def publish_each(self, run: PublishRun) -> None:
-        """Carries out the publishes of a run one by one."""
+        """Executes the publishes of a run one by one."""
         for text, reply in zip(run.texts, self._replies.part(run.reply), strict=True):
             command = read_command(text)
             assert isinstance(command, Publish)
@@ -463,7 +470,7 @@ class Session(Sink):
         self._socket.close(_INTERNAL_ERROR, "the server made a mistake; it is in its log")
 
     def give(self, run: PublishRun, frames: bytes) -> None:
-        """The answers to a run."""
+        """Returns the answers to a run."""
         self._publish_bytes -= run.nbytes
         self._replies.give(run.reply, frames)
         self._resume()
@@ -485,7 +492,7 @@ class Session(Sink):
         return error_frame(error_for(self.key, error), request_id)
 
     def _follow(self, command: Subscribe) -> bytes:
-        """Checks everything, then begins with everything: a command that is refused changes nothing."""
+        """Checks all topics before it starts any: a refused command has no effect."""
         starts = starts_of(command)
         projection = projection_of(command, self._engine.limits)
         for name in starts:
@@ -530,7 +537,7 @@ class Session(Sink):
             subscription.cancel()
         return subscription is not None
 
-    # The rest.
+    # Helpers.
 
     def _send(self, frame: bytes) -> None:
         self.sent = True

@@ -42,7 +42,7 @@ from topics_protocol.websocket_frames import (
 )
 
 # Messages to a WebSocket client, as bytes that are ready to be sent. Delivery frames are encoded once and shared by all
-# sockets, so they contain nothing about a single socket.
+# sockets, so they contain nothing specific to a socket.
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
@@ -57,7 +57,7 @@ class WsFraming:
         )
 
     def tombstone(self, topic: str, tombstone: Tombstone, reason: str, cursor: int) -> bytes:
-        # Also at the connect: `from_seq_too_old` is a word of event streams.
+        # Also at the connect: only event streams use `from_seq_too_old`.
         frame = TombstoneFrame(
             topic=topic, reason=tombstone.reason.value, gap_from=tombstone.gap_from, gap_to=tombstone.gap_to,
             earliest_seq=tombstone.earliest_seq, head_seq=tombstone.head_seq,
@@ -74,12 +74,12 @@ class WsFraming:
         return error_frame(error, topic=topic)
 
     def paced(self, topic: str, retry_after_ms: int) -> bytes:
-        # An error frame that names a topic ends it here, and the protocol has no other for this.
+        # An error frame with a topic ends its subscription; the protocol has no other frame for this.
         return b""
 
 
 WS_FRAMING = WsFraming()
-"""The only one: a feed knows its framing by identity."""
+"""The only instance: a feed compares its framing by identity."""
 
 
 def error_frame(error: TopicsError, request_id: RequestId = None, topic: str | None = None) -> bytes:
@@ -95,7 +95,7 @@ def ack_frame(outcome: AppendResult, request_id: RequestId, return_seqs: bool, s
 
 
 def ack_befores(request_ids: Iterable[RequestId]) -> list[bytes]:
-    """The beginning of each ack: its type, and the id of the command where it had one, each with a comma."""
+    """Returns the beginning of each ack: its type, and the id of the command if it had one, each with a comma."""
     return [
         b'"op":"ack",' if request_id is None else b'"op":"ack","request_id":%b,' % _encode(request_id)
         for request_id in request_ids
@@ -121,7 +121,7 @@ _DEFAULT_LIMIT = 1000
 
 
 class Publish(AppendBody, frozen=True, kw_only=True, tag_field="op", tag="publish"):
-    """Append records to a topic, as `POST /v0/topics/{topic}` does."""
+    """Appends records to a topic, like `POST /v0/topics/{topic}`."""
 
     request_id: RequestId = None
     topic: str
@@ -135,7 +135,7 @@ _decode: "msgspec.json.Decoder[Command]" = msgspec.json.Decoder(Command)
 class SinglePublish(
     msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, tag_field="op", tag="publish"
 ):
-    """A publish of one record that asks for nothing more, except perhaps for a key (see `SingleAppendBody`)."""
+    """A publish of one record with no other option than an idempotency key (see `SingleAppendBody`)."""
 
     topic: str
     records: tuple[Record]
@@ -150,7 +150,7 @@ _decode_single = msgspec.json.Decoder(SinglePublish).decode
 
 
 class _Envelope(msgspec.Struct):
-    """The fields that every command has, whether the rest of it is valid or not."""
+    """The fields that every command has, even if the rest is invalid."""
 
     op: Any = None
     request_id: Any = None
@@ -161,7 +161,7 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
 class BadCommand(Exception):
-    """A message that is not a command. `cause` has the reason."""
+    """A message is not a valid command. `cause` has the reason."""
 
     def __init__(self, cause: TopicsError, request_id: RequestId) -> None:
         super().__init__(cause)
@@ -185,8 +185,9 @@ def read_command(text: bytes) -> Command:
 
 
 def read_publishes(texts: Sequence[bytes]) -> list[SinglePublish]:
-    """The commands of the first of these texts, up to the first that is not a publish of a single record.
-    `read_command` reads the same from each of them, and reports the errors of others.
+    """Returns the commands of the first texts, up to the first that is not a publish of a single record.
+
+    `read_command` gives the same results for each, and reports the errors of others.
     """
     publishes: list[SinglePublish] = []
     try:
@@ -211,8 +212,7 @@ def _explain(text: bytes, error: Exception) -> BadCommand:
 
 
 def request_id_of(beginning: bytes) -> RequestId:
-    """The `request_id` of a message of which only the beginning is there; None if it is not among the members before
-    the end of it."""
+    """Returns the `request_id` of an incomplete message; None if it is not among the available members."""
     decoder, text = json.JSONDecoder(), beginning.decode(errors="replace")
     at = _MEMBER_BEGIN.match(text, 0)
     try:
@@ -223,7 +223,7 @@ def request_id_of(beginning: bytes) -> RequestId:
                 return None
             value, end = decoder.raw_decode(text, colon.end())
             at = _COMMA.match(text, end)
-            # A value that ends where the text does may be cut off.
+            # A value at the end of the text may be incomplete.
             if name == "request_id" and end < len(text):
                 return _valid_request_id(value)
     except (ValueError, RecursionError):
@@ -232,7 +232,7 @@ def request_id_of(beginning: bytes) -> RequestId:
 
 
 def find_request_id(view: memoryview) -> Generator[None, None, RequestId]:
-    """The `request_id` of a long publish, before its records or after them."""
+    """Returns the `request_id` of a long publish, before its records or after them."""
     request_id = request_id_of(bytes(view[:BESIDE_BYTES]))
     start = find_array(view, b"records")
     if request_id is None and start:
@@ -254,7 +254,7 @@ def _plain(error: Exception) -> str:
 
 
 def starts_of(command: Subscribe) -> dict[str, SubscribeFrom]:
-    """Where to begin with each topic of a command. Raises `InvalidRequestError`."""
+    """Returns the start position of each topic of a command. Raises `InvalidRequestError`."""
     starts = {name: start or SubscribeFrom() for name, start in command.topics.items()}
     if command.topic is not None:
         starts[command.topic] = SubscribeFrom(from_seq=command.from_seq, tail=command.tail, epoch=command.epoch)
@@ -266,7 +266,7 @@ def starts_of(command: Subscribe) -> dict[str, SubscribeFrom]:
 
 
 def projection_of(command: Subscribe, limits: Limits) -> Projection:
-    """The record fields that a subscribe command requests, and the batch limits. Raises `InvalidRequestError`."""
+    """Returns the record fields of a subscribe command, and the batch limits. Raises `InvalidRequestError`."""
     check_number("subscribe", "limit", command.limit)
     check_number("subscribe", "max_batch_bytes", command.max_batch_bytes)
     node = command.node
@@ -281,7 +281,7 @@ def projection_of(command: Subscribe, limits: Limits) -> Projection:
 
 
 def names_of(command: Unsubscribe) -> list[str]:
-    """Which topics are meant. Raises `InvalidRequestError`."""
+    """Returns the topics of a command. Raises `InvalidRequestError`."""
     names = list(dict.fromkeys([*([] if command.topic is None else [command.topic]), *command.topics]))
     if not names:
         raise InvalidRequestError("unsubscribe: name a topic, or several in topics", field="topic")
@@ -290,12 +290,12 @@ def names_of(command: Unsubscribe) -> list[str]:
 
 # Answers to commands, in the order of the commands.
 #
-# Publishes of one socket are under way together and may be done in any order, because their topics are of different
-# classes and shards. A client that matches answers by order, or stops at the first error, must not be misled by that.
+# Publishes of one socket run concurrently and may finish in any order, because their topics have different classes and
+# shards. Answers are nevertheless sent in order, for clients that match answers by order or stop at the first error.
 
 
 class Reply:
-    """The place of one answer, or of several that come together."""
+    """A reserved position for one answer, or for several that are given together."""
 
     __slots__ = ("count", "frame")
 
@@ -313,31 +313,31 @@ class Replies:
         self._count = 0
 
     def __len__(self) -> int:
-        """The answers that are not sent yet."""
+        """The pending answers."""
         return self._count
 
     def now(self, frame: bytes) -> None:
-        """A finished answer. It is sent after the pending earlier ones."""
+        """Adds a finished answer. It is sent after the pending earlier ones."""
         if not self._owed:
             self._send(frame)
             return
         self.later().frame = frame
 
     def later(self, count: int = 1) -> Reply:
-        """Keeps a place for so many answers that are yet to come, all at once."""
+        """Reserves a position for this many later answers, given together."""
         reply = Reply(count)
         self._owed.append(reply)
         self._count += count
         return reply
 
     def withdraw(self, reply: Reply) -> None:
-        """Nothing comes in the last place that was kept."""
+        """Releases the last reserved position."""
         last = self._owed.pop()
         assert last is reply
         self._count -= reply.count
 
     def part(self, reply: Reply) -> list[Reply]:
-        """A place for each of several answers in the place that was kept for all of them."""
+        """Returns a position for each of several answers within their common position."""
         parts = [Reply(1) for _ in range(reply.count)]
         if reply in self._owed:
             at = self._owed.index(reply)
@@ -347,7 +347,7 @@ class Replies:
         return parts
 
     def give(self, reply: Reply, frame: bytes) -> None:
-        """The answer has come: sends it, and what waited behind it, once it is first."""
+        """Sends the answer, and the finished ones after it, as soon as it is first."""
         reply.frame = frame
         owed = self._owed
         while owed and (first := owed[0].frame) is not None:
@@ -355,13 +355,12 @@ class Replies:
             self._send(first)
 
     def close(self) -> None:
-        """Sends nothing more, and drops the reference to the sender, so that a lost connection does not wait for
-        garbage collection.
-        """
+        """Stops sending, and drops the reference to the sender, so that a lost connection does not wait for garbage
+        collection."""
         self._owed.clear()
         self._count = 0
         self._send = _drop
 
 
 def _drop(frame: bytes) -> None:
-    """An answer that nobody hears."""
+    """Ignores an answer."""

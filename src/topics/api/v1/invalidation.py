@@ -84,7 +84,7 @@ def show_touch(call: Call, streams: Streams) -> None:
 
 
 class _Waiting:
-    """A request that is answered later: when it is told, when its time is over, or when the server stops."""
+    """A request that is answered later: at a notification, at its timeout, or when the server stops."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -107,7 +107,7 @@ class _Waiting:
         self._call.on_disconnect(gone)
 
     def over(self) -> bool:
-        """Whether it was still open; now it is not."""
+        """Closes it. Returns whether it was still open."""
         was, self._open = self._open, False
         if was and self._timer is not None:
             self._timer.cancel()
@@ -146,7 +146,7 @@ def _outcome_json(touch: StreamInvalidation, outcome: Outcome) -> dict[str, Any]
 
 
 def _meta(touch: StreamInvalidation) -> dict[str, Any]:
-    """Flat, and with the names that clients of the protocol know. Counters that do not exist here are 0."""
+    """Flat, with the names of the protocol. Counters that do not exist here are 0."""
     journal, settings, counters = touch.journal, touch.settings, touch.counters
     generation, position = journal.last, Position(touch.position)
     return {
@@ -196,4 +196,4 @@ _NOT_HERE = (
     "fineTouchesSkippedTemplateBucketTotal", "journalNotifyWakeMsTotal", "journalNotifyWakeMsMax",
     "journalTimeoutsFiredTotal", "journalTimeoutSweepMsTotal",
 )  # fmt: skip
-"""Numbers of a machinery that this server does not have."""
+"""Numbers of components that this server does not have."""

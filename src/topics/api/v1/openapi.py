@@ -18,7 +18,7 @@ from topics.streams.subscriptions.subscription import SubscriptionRequest
 from topics.streams.subscriptions.subscriptions import Acks
 from topics_protocol.v0 import ErrorAnswer
 
-# The parts that descriptions of /v1 are made of: names, parameters, headers and messages that have no type of ours.
+# The parts of descriptions of /v1: names, parameters, headers, and messages without a type in this package.
 
 _TEXT: Schema = {"type": "string"}
 _FLAG: Schema = {"type": "string", "enum": ["true"]}
@@ -268,7 +268,7 @@ _STATUS: dict[str, Schema] = dict(
     routing_key_index=_PART, routing_key_lexicon=_PART, exact_indexes=_LIST, bundled_companions=_PART,
     search_families=_LIST,
 )  # fmt: skip
-# What holds it up is only told where something is wrong.
+# The reason is present only after a failure.
 INDEX_STATUS: Schema = {"type": "object", "required": list(_STATUS), "properties": {**_STATUS, "held_up": _PART}}
 STREAM_DETAILS = _object(
     stream=_object(
@@ -300,7 +300,7 @@ _ERROR_HEADERS = {
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """One answer: what it means, its body by content type, and its headers."""
+    """An answer: its meaning, its body by content type, and its headers."""
 
     text: str
     content: dict[str, type | Schema] = {}
@@ -312,10 +312,10 @@ class Described(msgspec.Struct, frozen=True):
     summary: str
     answers: dict[int, Reply]
     errors: tuple[int, ...] = ()
-    """Statuses besides those that every route has."""
+    """Statuses besides the common ones."""
     query: tuple[Parameter, ...] = ()
     headers: tuple[str, ...] = ()
-    """Of the request, from `REQUEST_HEADERS`."""
+    """Request headers, from `REQUEST_HEADERS`."""
     body: dict[str, type | Schema] = {}
     body_required: bool = False
     open: bool = False
@@ -520,7 +520,7 @@ OPERATIONS: dict[tuple[str, str], Described] = {
 
 
 def described_types() -> frozenset[type]:
-    """The message types that the descriptions name."""
+    """Returns the message types that the descriptions use."""
     reported = [answer.content for one in OPERATIONS.values() for answer in one.answers.values()]
     bodies = [one.body for one in OPERATIONS.values()]
     kinds = [kind for content in (*reported, *bodies) for kind in content.values()]
@@ -528,7 +528,7 @@ def described_types() -> frozenset[type]:
 
 
 def stream_paths(listed: Iterable[tuple[str, str]]) -> dict[str, dict[str, Any]]:
-    """The paths of the document, for the routes that there are."""
+    """Returns the paths of the document, for the existing routes."""
     paths: dict[str, dict[str, Any]] = {}
     for method, path in listed:
         described = OPERATIONS.get((method, path))

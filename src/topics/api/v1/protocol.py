@@ -1,4 +1,4 @@
-"""Answers of /v1: the headers that every one carries, and refusals in their shape."""
+"""Answers of /v1: the common headers, and the format of refusals."""
 
 import asyncio
 import re
@@ -27,13 +27,13 @@ from topics.streams.stream_frames import Producer
 from topics.streams.stream_state import tail_offset
 from topics_protocol.rfc3339 import write_time
 
-# The values that headers and queries of /v1 carry, read strictly: what is not plainly one of them is refused.
+# Values of headers and queries of /v1, parsed strictly: invalid values are refused.
 
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(0|[1-9][0-9]{0,14})(ms|s|m|h|d)?")
 _RFC3339 = re.compile(r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}:\d{2})(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _INTEGER_MAX = 2**53 - 1
-"""Producers are often programs in JavaScript, which counts exactly only up to here."""
+"""The greatest integer that JavaScript represents exactly; producers are often JavaScript programs."""
 
 
 def _refuse(field: str, problem: str) -> InvalidRequestError:
@@ -41,7 +41,7 @@ def _refuse(field: str, problem: str) -> InvalidRequestError:
 
 
 def read_duration_ms(field: str, text: str, bare_ms: int) -> int:
-    """A duration such as 250ms, 30s or 24h; a bare number counts `bare_ms` milliseconds each."""
+    """Parses a duration such as 250ms, 30s or 24h; a bare number is in units of `bare_ms` milliseconds."""
     found = _DURATION.fullmatch(text)
     if found is None:
         raise _refuse(field, f"{quoted(text)} is not a duration such as 30s")
@@ -50,7 +50,7 @@ def read_duration_ms(field: str, text: str, bare_ms: int) -> int:
 
 
 def read_ttl_s(text: str) -> int:
-    """A time to live, in whole seconds."""
+    """Parses a time to live, in whole seconds."""
     millis = read_duration_ms("Stream-TTL", text, bare_ms=1000)
     if millis % 1000:
         raise _refuse("Stream-TTL", "must be whole seconds")
@@ -58,7 +58,7 @@ def read_ttl_s(text: str) -> int:
 
 
 def read_time_ms(field: str, text: str) -> int:
-    """A time as nanoseconds since 1970 or as RFC 3339 has it; in milliseconds."""
+    """Parses a time in nanoseconds since 1970 or in RFC 3339. Returns milliseconds."""
     if text.isascii() and text.isdigit():
         if len(text) > 19:
             raise _refuse(field, "is too far in the future")
@@ -78,7 +78,7 @@ def read_time_ms(field: str, text: str) -> int:
 
 
 def read_integer(field: str, text: str) -> int:
-    """A plain decimal number without sign, blank or leading zero."""
+    """Parses a plain decimal number without sign, blank or leading zero."""
     plain = text.isascii() and text.isdigit() and (text == "0" or text[0] != "0") and len(text) <= 16
     number = int(text) if plain else _INTEGER_MAX + 1
     if number > _INTEGER_MAX:
@@ -101,7 +101,7 @@ def read_producer(headers: Headers) -> Producer | None:
 
 
 def utf8(text: str, field: str) -> str:
-    """A header's value as text: its bytes are UTF-8, though HTTP reads them as Latin-1."""
+    """Returns a header's value as text: its bytes are UTF-8, although HTTP decodes them as Latin-1."""
     if text.isascii():
         return text
     try:
@@ -111,12 +111,12 @@ def utf8(text: str, field: str) -> str:
 
 
 def latin1(text: str) -> str:
-    """The reverse of `utf8`: text for the value of a header."""
+    """The inverse of `utf8`: returns text for the value of a header."""
     return text if text.isascii() else text.encode().decode("latin-1")
 
 
 def is_true(text: str | None) -> bool:
-    """Only the word itself, in any case, switches something on."""
+    """Only the word itself, in any case, enables a flag."""
     return text is not None and text.lower() == "true"
 
 
@@ -126,27 +126,27 @@ EVERY: tuple[Header, ...] = (
     ("x-content-type-options", "nosniff"),
     ("cross-origin-resource-policy", "cross-origin"),
     ("access-control-allow-origin", "*"),
-    # All of them: answers are for any origin and never carry credentials, so the wildcard holds.
+    # The wildcard exposes all headers, because answers are for any origin and never have credentials.
     ("access-control-expose-headers", "*"),
 )
 CLOSED: Header = ("stream-closed", "true")
 UP_TO_DATE: Header = ("stream-up-to-date", "true")
 NO_STORE: Header = ("cache-control", "no-store")
 REFUSED: tuple[Header, ...] = (*EVERY, NO_STORE)
-"""On every refusal. Caches may keep 404 and 410 unless told otherwise, and the stream may be there a moment later."""
+"""On every refusal. By default caches may keep 404 and 410, but the stream may exist a moment later."""
 
 
 def base_url(call: Call) -> str:
-    """How the client reached the server: scheme, host and port, and nothing behind them."""
+    """Returns the scheme, host and port that the client used."""
     headers = call.exchange.head.headers
     scheme = headers.get("x-forwarded-proto", call.scheme).partition(",")[0].strip()
     return f"{scheme if scheme in ('http', 'https') else call.scheme}://{headers.get('host', 'localhost')}"
 
 
 def location(call: Call) -> str:
-    """The address of what a request created: absolute if `Host` names this server, otherwise only the path.
+    """Returns the URL of a created resource: absolute if `Host` names this server, otherwise only the path.
 
-    A foreign `Host` must not come back in an answer that caches and logs keep.
+    A foreign `Host` must not be part of an answer that caches and logs may store.
     """
     path = call.exchange.head.path
     rules, host = call.browsers, call.exchange.head.headers.get("host")
@@ -154,7 +154,7 @@ def location(call: Call) -> str:
 
 
 def expiry(deadline_ms: int | None) -> tuple[Header, ...]:
-    """When the stream ends, where it does."""
+    """The expiry of the stream, if any."""
     return () if deadline_ms is None else (("stream-expires-at", write_time(deadline_ms)),)
 
 
@@ -168,13 +168,13 @@ def refuse(call: Call, error: TopicsError) -> None:
 
 
 def refuse_exchange(exchange: Exchange, key: Key, error: TopicsError) -> None:
-    """Refuse an append of which only the exchange exists."""
+    """Refuses an append of which only the exchange exists."""
     status, body = refusal_of(error_for(key, error), V1_ROOT)
     exchange.respond(status, body, "application/json", (*REFUSED, *error_headers(error)))
 
 
 def guarded(handler: Callable[[Call], None]) -> Callable[[Call], None]:
-    """A handler whose refusals are answered in this protocol's way."""
+    """Wraps a handler so that its refusals have the format of this protocol."""
 
     def handle(call: Call) -> None:
         try:
@@ -196,14 +196,14 @@ def _refusal_headers(call: Call, error: TopicsError) -> tuple[Header, ...]:
             ("producer-received-seq", str(error.received)),
         )
     if isinstance(error, SequenceConflictError):
-        # Seqs are compared and not counted: what is expected is anything above the last one, which is told.
+        # Stream-Seq values are only compared: any value above the last one, which is returned, is accepted.
         return (("stream-expected-seq", latin1(error.last)), ("stream-received-seq", latin1(error.given)))
     if isinstance(error, ProducerFencedError):
         return (("producer-epoch", str(error.epoch)),)
     return error_headers(error)
 
 
-# Which resource a path below /v1/stream names.
+# Parsing of paths below /v1/stream.
 #
 # /v1/stream/__ds/...            subscriptions
 # /v1/stream/{name}/pk/{key}     the entries of one key
@@ -211,9 +211,8 @@ def _refusal_headers(call: Call, error: TopicsError) -> tuple[Header, ...]:
 # /v1/stream/{name}/_...         another part of a stream; `RESOURCES` are those there are
 # /v1/stream/{name}              the stream itself
 #
-# A name may hold slashes, and so may a key. Written as they are or as %2F they mean the same: a path is decoded first
-# and taken apart then, so that no spelling leads past a word that is reserved. The first `pk` or `touch` behind the
-# first segment ends the name.
+# Names and keys may contain slashes, written plainly or as %2F: a path is decoded first and then split, so that no
+# spelling can bypass a reserved word. The first `pk` or `touch` after the first segment ends the name.
 
 ROOT = "/v1/stream/"
 SUBSCRIPTIONS = "__ds"
@@ -226,12 +225,12 @@ RESOURCES = frozenset((
 class StreamPath(NamedTuple):
     name: str
     resource: str = ""
-    """Empty for the stream itself, `pk` for one key of it, else a word that begins with `_` or with `touch/`."""
+    """Empty for the stream itself, `pk` for one key of it, otherwise a word that begins with `_` or `touch/`."""
     key: str = ""
 
 
 def split_path(path: str) -> StreamPath:
-    """The parts of a path below `ROOT`. Raises NotFoundError when it names nothing."""
+    """Returns the parts of a path below `ROOT`. Raises NotFoundError if there is no such resource."""
     rest = decode(path[len(ROOT) :].rstrip("/"))
     found = _split(rest) if "/" in rest else StreamPath(rest)
     if not found.name or found.name == SUBSCRIPTIONS or found.name.startswith(f"{SUBSCRIPTIONS}/"):
@@ -262,7 +261,7 @@ def decode(text: str) -> str:
 
 
 def read_name(path: str) -> str:
-    """The stream that a header such as Stream-Forked-From names, by its path or its whole address."""
+    """Returns the stream of a header such as Stream-Forked-From, given by its path or its URL."""
     if "://" in path:
         path = "/" + path.partition("://")[2].partition("/")[2]
     if not path.startswith(ROOT):
@@ -273,11 +272,11 @@ def read_name(path: str) -> str:
     return found.name
 
 
-# Cursors of live reads: a number that moves on, so that caches which collapse equal requests never loop.
+# Cursors of live reads: an increasing number, so that caches that collapse equal requests never loop.
 #
-# It counts intervals of 20 seconds. All who wait in the same interval ask with the same cursor and may share one
-# answer; a client that comes back within it gets a larger one, so its next request is never answered from the same
-# cache entry.
+# It counts intervals of 20 seconds. Clients that wait in the same interval have the same cursor and may share one
+# answer; a client that returns within it gets a greater one, so its next request is never answered from the same cache
+# entry.
 
 _EPOCH_MS = 1_728_432_000_000
 """2024-10-09 in UTC."""
@@ -285,13 +284,13 @@ _INTERVAL_MS = 20_000
 
 
 def cursor_after(now_ms: int, given: str) -> str:
-    """The cursor to go on with, above the one that the client has."""
+    """Returns the next cursor, above the client's."""
     current = max(now_ms - _EPOCH_MS, 0) // _INTERVAL_MS
     known = int(given) if given.isascii() and given.isdigit() and len(given) <= 18 else -1
     return str(max(current, known + 1))
 
 
-# Deadlines of many requests with one timer: all have the same length, so those that end first came first.
+# Deadlines of many requests with one timer: all have the same length, so they end in the order of arrival.
 
 REQUEST_TIMEOUT_S = 5.0
 """Timeout of all requests except appends and live reads."""
@@ -299,7 +298,7 @@ _TICK_S = 0.25
 
 
 class Pending:
-    """A request that is usually answered before anyone could look at a clock; only otherwise it gets a deadline."""
+    """A request that is usually answered immediately; it gets a deadline only if it is not."""
 
     __slots__ = ("at", "missed", "open")
 
@@ -309,9 +308,9 @@ class Pending:
         self.missed: Callable[[], None] | None = None
 
     def met(self) -> bool:
-        """Whether the answer comes in time; if so, nothing else will answer."""
+        """Returns whether the answer is in time; if so, nothing else will answer."""
         was, self.open = self.open, False
-        # It holds the request, whose body need not wait for the next look at the clock to be let go.
+        # It references the request, whose body should be freed before the next check of the clock.
         self.missed = None
         return was
 
@@ -328,7 +327,7 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, missed: Callable[[], None], pending: Pending | None = None) -> Pending:
-        """Calls `missed` once if a request, a new one unless it is given, is not answered in time."""
+        """Calls `missed` once if a request, by default a new one, is not answered in time."""
         pending = pending or Pending()
         loop = asyncio.get_running_loop()
         pending.at, pending.missed = loop.time() + self._seconds, missed
@@ -341,13 +340,13 @@ class Deadlines:
         now = loop.time()
         waiting = self._waiting
         while waiting and (not waiting[0].open or now >= waiting[0].at):
-            # Each by itself: one that fails must not keep the others from their end.
+            # Each separately: a failing one must not affect the others.
             loop.call_soon(waiting.popleft().expire)
         self._timer = loop.call_later(_TICK_S, self._look, loop) if waiting else None
 
 
 class ExchangeDeadlines:
-    """Deadlines of batched requests, which have only an exchange; late ones are passed to `missed`."""
+    """Starts deadlines of batched requests, which have only an exchange; late ones are passed to `missed`."""
 
     def __init__(self, seconds: float, now_s: Callable[[], float], missed: Callable[[Exchange], None]) -> None:
         self._seconds = seconds
@@ -363,7 +362,7 @@ class ExchangeDeadlines:
             self._timer = loop.call_later(_TICK_S, self._look, loop)
 
     def forget(self, exchanges: list[Exchange]) -> None:
-        """Forget the deadlines of exchanges that were begun last; another handler takes them over."""
+        """Cancels the newest deadlines of exchanges; another handler takes them over."""
         others = set(map(id, exchanges))
         while self._waiting and id(self._waiting[-1]) in others:
             self._waiting.pop()
@@ -375,7 +374,7 @@ class ExchangeDeadlines:
             if exchange.channel is not None:
                 if exchange.started > late:
                     break
-                # Each by itself: one that fails must not keep the others from their end.
+                # Each separately: a failing one must not affect the others.
                 loop.call_soon(self._expire, exchange)
             waiting.popleft()
         self._timer = loop.call_later(_TICK_S, self._look, loop) if waiting else None

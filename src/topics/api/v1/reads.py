@@ -1,4 +1,4 @@
-"""GET of a stream: what is there, and waiting for what comes.
+"""GET of a stream: plain reads and live reads.
 
 Live reads as server-sent events.
 
@@ -8,9 +8,9 @@ Live reads as server-sent events.
     event: control
     data:{"streamNextOffset":"...","streamCursor":"...","upToDate":true}
 
-Every data event is followed by its control event in the same write, so a client that was given data always knows where
-it stands. Text goes out line by line; a line that begins with a blank gets one more, because readers take one away.
-Other content is sent as base64.
+Every data event is followed by its control event in the same write, so a client with data always has its position. Text
+is sent line by line; a line that begins with a blank gets another one, because parsers remove one. Other content is
+sent as base64.
 """
 
 import math
@@ -64,13 +64,13 @@ from topics.streams.streams import Streams
 #     W/"slice:<start>:<next>:key=<key>:fmt=<json or raw>:filter=<filter>:v2:r=<what is left>:c"
 #
 # Entries never change, so the start and the end of a slice identify its content while every entry between them exists
-# and is shown as written. Once entries are removed, the tag contains the remaining ones. A count of removals would not
-# do: a crash may take back a delete of a class that does not sync, and the next delete would be given its number. The
-# remaining records are therefore identified by a digest, which needs no memory and is right after any restart. So is
-# what a filter found, always: another search description finds other entries by the same words.
+# and is shown as written. After removals the tag identifies the remaining entries by a digest, which needs no memory
+# and stays correct after a restart. A count of removals is not sufficient: a crash may undo a delete of a class that
+# does not sync, and the next delete would get its number. Results of a filter always have a digest, because another
+# search description finds other entries.
 #
-# `:v<version>` is there when entries of earlier versions are shown as ones of this version of the schema, and `:c` when
-# the slice reaches the end of a closed stream.
+# `:v<version>` is present if entries of earlier schema versions are shown in this version, and `:c` if the slice
+# reaches the end of a closed stream.
 
 _IMMUTABLE = "max-age=31536000, immutable"
 _REVALIDATED = "max-age=60, stale-while-revalidate=300"
@@ -89,11 +89,10 @@ def etag_of(topic: Topic, spec: ReadSpec, found: StreamSlice, closed: bool) -> s
 
 
 def _is_complete(topic: Topic, spec: ReadSpec, found: StreamSlice) -> bool:
-    """Whether the two ends identify the content: every entry between them is included, selected at most by a key. An
-    end may lie inside an entry, which then counts.
-    """
+    """Returns whether the two ends identify the content: every entry between them is included, selected at most by a
+    key. An end may be inside an entry, which then counts."""
     before, last = spec.position.counter, found.position.counter + (found.position.in_block > 0)
-    # A key that is empty stands in the tag as none does.
+    # An empty key has the same tag as no key.
     if spec.filter is not None or spec.key == "":
         return False
     if spec.key is None:
@@ -102,7 +101,7 @@ def _is_complete(topic: Topic, spec: ReadSpec, found: StreamSlice) -> bool:
 
 
 def has_it(given: str | None, etag: str) -> bool:
-    """Whether an If-None-Match names what would be sent. Tags are compared weakly, as for every GET."""
+    """Returns whether an If-None-Match matches the response. Tags are compared weakly, as for every GET."""
     if given is None:
         return False
     requested = etag.removeprefix("W/")
@@ -111,26 +110,27 @@ def has_it(given: str | None, etag: str) -> bool:
 
 
 def cache_control(call: Call, topic: Topic, offset: str, spec: ReadSpec, found: StreamSlice, immutable: bool) -> Header:
-    """A full chunk of a stream from which nothing is ever taken may be kept for good, the rest for a minute, and
-    nothing at all may be anything soon."""
+    """Returns Cache-Control: a full chunk of a stream without removals may be cached forever, other data for a minute,
+    and an empty slice not at all."""
     if not found.count:
         return NO_STORE
-    # Without its own offset, the same address leads to another stream once this one is deleted; and where there is a
-    # schema, a later one may come with a lens that shows the same entries otherwise.
+    # Without an explicit offset, the same URL reads another stream after this one is deleted; and with a schema, a
+    # later lens may show the same entries differently.
     bound = bool(offset) and offset != START and not has_versions(topic)
     full = bound and not found.at_tail and spec.key is None and spec.filter is None
     for_good = immutable and full and not _may_shrink(topic) and not removed_count(topic)
-    # With keys on, what one client may see is nothing for a cache that others use.
+    # With authentication, responses must not be in shared caches.
     whose = "public" if call.key.number < 0 else "private"
     return "cache-control", f"{whose}, {_IMMUTABLE if for_good else _REVALIDATED}"
 
 
 _CHAIN_MAX = 64
-"""Ancestors looked at; a chain of forks that is longer is not cached for good."""
+"""The maximum number of examined ancestors; a longer chain of forks is not cached forever."""
 
 
 def _may_shrink(topic: Topic) -> bool:
-    """Whether entries of a stream go by themselves: by its config, its own end, or those of what it inherits."""
+    """Returns whether entries of a stream may be removed automatically: by its config or expiry, or by those of its
+    ancestors."""
     at: Topic | None = topic
     for _ in range(_CHAIN_MAX):
         if at is None:
@@ -153,7 +153,7 @@ class ReadCall(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: Topic
     offset: str
-    """As it was given; empty when it was not."""
+    """The given value; empty if missing."""
     spec: ReadSpec
     content_type: str
     live: str
@@ -174,7 +174,7 @@ def parse_read(call: Call, streams: Streams) -> ReadCall:
     position = streams.locate(topic, offset, read_time_ms("since", since) if since else None)
     as_json = _as_json(given.value("format"), content_type)
     filtered = _filter(given.value("filter"), topic, content_type, live)
-    # An event stream goes on for long, and is bounded by what its connection takes.
+    # An event stream is long, and bounded by its connection.
     max_bytes = CHUNK_BYTES if live == "sse" else call.room(CHUNK_BYTES)
     return ReadCall(
         topic=topic,
@@ -196,8 +196,10 @@ def parse_read(call: Call, streams: Streams) -> ReadCall:
 
 
 def _entry_room(call: Call) -> int:
-    """How long an entry may be that is longer than an answer: as much as is left of the output budget. Without unread
-    output of the key it may have any length, or it could never be read."""
+    """The maximum length of an entry that exceeds an answer: the rest of the output budget.
+
+    Without unread output of the key any length is allowed, because otherwise it could never be read.
+    """
     account = call.key.output_account
     if not account.unread_bytes:
         return MAX_U64
@@ -205,7 +207,7 @@ def _entry_room(call: Call) -> int:
 
 
 def _filter(text: str, topic: Topic, content_type: str, live: str) -> str | None:
-    """The filter of a read, checked; None where there is none."""
+    """Returns the validated filter of a read, or None."""
     if not text:
         return None
     if not text.strip():
@@ -219,7 +221,7 @@ def _filter(text: str, topic: Topic, content_type: str, live: str) -> str | None
 
 
 class _Query:
-    """The parameters of a read; unknown ones are ignored."""
+    """Parses the parameters of a read; unknown ones are ignored."""
 
     def __init__(self, text: str, call: Call) -> None:
         self._text = text
@@ -230,7 +232,7 @@ class _Query:
         return self._values.get(name, "")
 
     def value(self, name: str) -> str:
-        """A parameter that is one of several words or a quantity, so that an empty one is none of them."""
+        """Parses a parameter that is an enumeration or a quantity, for which an empty value is invalid."""
         text = self._values.get(name)
         if text == "":
             raise InvalidRequestError(f"query {name}: is empty", field=name)
@@ -260,9 +262,8 @@ def _as_json(form: str, content_type: str) -> bool:
 
 
 def read_once(call: Call, streams: Streams, read: ReadCall, deadlines: Deadlines, *, immutable: bool) -> None:
-    """A read that answers at once with the available entries; entries that the disk delivers too slowly are left to the
-    next read. `immutable` is whether caches may keep full chunks forever.
-    """
+    """A read that answers immediately with the available entries; entries that need a slow disk read are left to the
+    next read. `immutable` states whether caches may keep full chunks forever."""
     topic = read.topic
     if read.offset == NOW:
         body = b"[]" if read.spec.as_json else b""
@@ -281,7 +282,7 @@ def read_once(call: Call, streams: Streams, read: ReadCall, deadlines: Deadlines
 
 
 def check_found(call: Call, streams: Streams, read: ReadCall, outcome: StreamSlice | TopicsError) -> StreamSlice | None:
-    """The slice; None after the request was refused because of an error or an offset below retention."""
+    """Returns the slice; None after a refusal because of an error or an offset below retention."""
     try:
         if isinstance(outcome, TopicsError):
             raise outcome
@@ -311,7 +312,7 @@ def _answer_read(
 
 
 def read_headers(read: ReadCall, found: StreamSlice) -> list[Header]:
-    """The headers of every response with entries."""
+    """Returns the headers of every response with entries."""
     topic = read.topic
     headers: list[Header] = [("stream-next-offset", offset_of(topic, found.position)), *_ends(topic)]
     if found.at_tail:
@@ -329,13 +330,13 @@ def read_headers(read: ReadCall, found: StreamSlice) -> list[Header]:
 
 
 def gap_text(found: StreamSlice) -> str:
-    """Entries that are lost where the answer begins, as `first-last; reason`; empty when there are none."""
+    """Returns the entries lost at the start of the answer, as `first-last; reason`; empty if there are none."""
     loss = found.tombstone
     return "" if loss is None else f"{loss.gap_from}-{loss.gap_to}; reason={loss.reason.value}"
 
 
 def _ends(topic: Topic) -> tuple[Header, ...]:
-    """Where the stream ends now, and when it ends for good."""
+    """Returns the current end of the stream, and its expiry."""
     return (("stream-end-offset", tail_offset(topic)), *lifetime(topic))
 
 
@@ -356,7 +357,7 @@ def _type(read: ReadCall) -> str:
 def answer_poll(
     call: Call, streams: Streams, read: ReadCall, outcome: StreamSlice | TopicsError, throttled_ms: int = 0
 ) -> None:
-    """The answer of a read that waited."""
+    """Answers a read that waited."""
     found = check_found(call, streams, read, outcome)
     if found is None:
         return
@@ -371,7 +372,7 @@ def answer_poll(
 
 
 SSE_S = 60.0
-"""How long a connection lives before the client is asked to come back: it moves between servers that way."""
+"""The lifetime of a connection. Clients then reconnect, which lets them move between servers."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -386,7 +387,7 @@ def data_event(body: bytes, as_text: bool) -> bytes:
     lines = b"\n" + body
     if b"\r" in body:
         lines = lines.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    # In three passes over the whole instead of a step for each line, of which a megabyte may have a hundred thousand.
+    # In three passes over the whole text instead of a step for each line: a megabyte may have a hundred thousand lines.
     return b"event: data" + lines.replace(b"\n", b"\ndata:").replace(b"\ndata: ", b"\ndata:  ") + b"\n\n"
 
 
@@ -403,17 +404,17 @@ def control_event(control: Control) -> bytes:
 
 
 class Events(Frame, frozen=True, gc=False):
-    """A data event. Which control event follows it depends on the reader, but for what is lost before the data."""
+    """A data event. The following control event depends on the reader, except for a loss before the data."""
 
     gap: str = ""
 
 
 class EventSource(Source, frozen=True, kw_only=True):
-    """The entries of a stream as data events. Its cursors are positions."""
+    """Reads the entries of a stream as data events. Its cursors are positions."""
 
     streams: Streams
     spec: ReadSpec
-    """Without its position."""
+    """The frame without its position."""
     as_text: bool = False
 
     @property
@@ -441,7 +442,7 @@ class EventSource(Source, frozen=True, kw_only=True):
 
     def frames(self, topic: Topic, found: StreamSlice, cursor: Position, too_old: bool) -> list[Frame]:
         gap = gap_text(found)
-        # A loss without data behind it has a comment in its place, since what is empty is not transmitted.
+        # A loss without data after it is sent as a comment, because empty frames are not transmitted.
         data = data_event(found.body, self.as_text) if found.count else b": gap\n\n" if gap else b""
         return [Events(FrameKind.TOMBSTONE if gap else FrameKind.RECORDS, data, cursor, found.position, gap)]
 
@@ -457,7 +458,7 @@ class EventSource(Source, frozen=True, kw_only=True):
 
 
 class PollSource(EventSource, frozen=True, kw_only=True):
-    """The entries of a stream for requests that wait."""
+    """Reads the entries of a stream for waiting requests."""
 
     def frames(self, topic: Topic, found: StreamSlice, cursor: Position, too_old: bool) -> list[Frame]:
         return [found_frame(self, found, cursor)]
@@ -475,15 +476,15 @@ class SseReader(EventSink):
         as_text = is_text(read.content_type, read.spec.as_json)
         self._source = EventSource(streams=streams, spec=replace(read.spec, position=Position(0)), as_text=as_text)
         self._reported: tuple[Position, bool] | None = None
-        """Where the last control event said that the reader is, and whether at the end."""
+        """The position in the last control event, and whether it is the end."""
         self._subscription: Subscription | None = None
         self._ends_at = math.inf
-        # Whether the last data event ended inside an entry, and what was lost before that entry.
+        # Whether the last data event ended inside an entry, and the loss before that entry.
         self._is_inside = False
         self._gap = ""
 
     def start(self) -> None:
-        """Reads once before anything is answered, so that a bad place is a plain refusal."""
+        """Reads once before the answer, so that an invalid position is an ordinary refusal."""
         read, streams = self._read, self._source.streams
         if read.offset == NOW:
             self._open(None)
@@ -557,7 +558,7 @@ class SseReader(EventSink):
             super().sweep(now)
 
     def end(self) -> None:
-        """Ends the answer: its time is over, the stream is, or the server stops."""
+        """Ends the answer: its lifetime or the stream has ended, or the server stops."""
         self.over()
         self._stream.close()
 

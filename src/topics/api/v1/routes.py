@@ -1,7 +1,7 @@
 """The route table of /v1: the handler and the scope of each method of each resource.
 
-The table is made before the log is replayed; `StreamsApi.open` gives it the services of the engine. Until then the
-server refuses every request to it as not ready.
+The table is built before the log is replayed; `StreamsApi.open` sets the services of the engine. Until then the server
+refuses every request as not ready.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ STREAM = "/v1/stream/{stream}"
 MANY = "/v1/_search"
 
 Handler = Callable[[Call, Streams], None]
-"""Answers a request with the streams of the engine."""
+"""A handler: answers a request with the streams of the engine."""
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,11 +54,11 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     streams_long_poll_ms: int = 3_000
     streams_long_poll_max_ms: int = 4_500
     immutable: bool = True
-    """Whether answers allow caches to keep them forever."""
+    """Whether answers may be cached forever."""
 
 
 class StreamsApi:
-    """The handlers of /v1, and the routes that lead to them."""
+    """The handlers and the routes of /v1."""
 
     prefix = "/v1/"
 
@@ -103,7 +103,7 @@ class StreamsApi:
         self._preflight = Route("OPTIONS", STREAM, preflight, ops=True, open=True)
 
     def open(self, streams: Streams, subscriptions: Subscriptions) -> None:
-        """Serves the streams and subscriptions of an engine that was started."""
+        """Serves the streams and subscriptions of a started engine."""
         self._streams, self._subscriptions = streams, subscriptions
 
     @property
@@ -119,7 +119,7 @@ class StreamsApi:
         return self._subscriptions
 
     def find(self, method: str, path: str) -> tuple[Route, str]:
-        """The route of a path, and the stream it concerns."""
+        """Returns the route of a path, and its stream."""
         if method == "OPTIONS":
             return self._preflight, ""
         if path == MANY:
@@ -151,10 +151,10 @@ class StreamsApi:
         yield from self._subscription_routes.listed()
 
     def _routed(self, rows: list[tuple[str, str, Handler, Scope]]) -> dict[str, dict[str, Route]]:
-        """The routes of each resource of a stream, by their methods."""
+        """Returns the routes of each resource of a stream, by method."""
         tables: dict[str, dict[str, Route]] = {}
         for resource, method, handler, scope in rows:
-            # Requests that write may have large bodies.
+            # Writes may have large bodies.
             writes = scope is Scope.WRITE
             tables.setdefault(resource, {})[method] = Route(
                 method, STREAM, self._handled(handler), scope, query_short_token=method == "GET", large_body=writes,

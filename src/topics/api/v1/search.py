@@ -1,4 +1,4 @@
-"""`_search`, `_aggregate` and `_routing_keys`: handlers that parse, ask and render."""
+"""Handlers of `_search`, `_aggregate` and `_routing_keys`."""
 
 from collections.abc import Callable, Iterator
 from functools import cmp_to_key
@@ -49,29 +49,29 @@ from topics.streams.streams import Streams
 from topics.streams.subscriptions.subscription import check_pattern, matcher
 from topics.system.fair_scheduler import Task
 
-# `POST /v1/_search`: one query over several streams, their hits in one order.
+# `POST /v1/_search`: one query over several streams, with their hits in one order.
 #
-# Each stream returns one page, a few streams at a time, and the first of all their hits are the answer. Where a page
-# goes on is told stream by stream.
+# Each stream returns one page, a few streams at a time, and the first of all hits are the answer. The start of the next
+# page is given for each stream.
 
 MAX_PATTERNS = 16
 MAX_STREAMS = 64
-"""How many streams one request searches."""
+"""The maximum number of streams that a request searches."""
 MAX_NAMES = 20_000
-"""How many names it is held against."""
+"""The maximum number of names compared with a pattern."""
 _AT_ONCE = 4
 _encode = msgspec.json.Encoder().encode
 
 
 class Target(NamedTuple):
-    """One of the streams, and what it is asked."""
+    """One of the streams, and its query."""
 
     topic: Topic
     asked: SearchRequest
 
 
 class Found(NamedTuple):
-    """One hit, and whose it is."""
+    """A hit, and its stream."""
 
     target: Target
     hit: Hit
@@ -97,10 +97,10 @@ class ManySearch:
         if self._pending.open:
             self._deadlines.begin(lambda: refuse(self._call, RequestTimeoutError()), self._pending)
 
-    # Which streams
+    # Selection of streams
 
     def _choose(self) -> tuple[list[Target], bool]:
-        """The streams that are asked, and whether there are others that fit."""
+        """Returns the streams to search, and whether more streams match."""
         targets: list[Target] = []
         for topic in self._fitting():
             state = self._many.search_after.get(topic.name, ())
@@ -127,7 +127,7 @@ class ManySearch:
         return targets, False
 
     def _fitting(self) -> Iterator[Topic]:
-        """Streams that the key may see and whose names fit a pattern."""
+        """Returns the streams that the key may use and whose names match a pattern."""
         many: ManyRequest = self._many
         patterns = [many.streams] if isinstance(many.streams, str) else many.streams
         if not 1 <= len(patterns) <= MAX_PATTERNS:
@@ -135,7 +135,7 @@ class ManySearch:
         for pattern in patterns:
             check_pattern(pattern)
         fits = [matcher(pattern) for pattern in patterns]
-        # All that fits one pattern begins with what stands before its first wildcard.
+        # All matches of a pattern begin with its text before the first wildcard.
         begin = patterns[0].partition("*")[0] if len(patterns) == 1 else ""
         seen = self._streams.topics(begin, "", 0, self._call.key.prefixes)
         # Listed topics may be paged out; a search needs them resident.
@@ -145,15 +145,15 @@ class ManySearch:
     def _bind(self, topic: Topic, config: SearchConfig, after: list[Any] | None) -> SearchRequest:
         body: SearchBody = msgspec.structs.replace(self._body, search_after=after)
         if not body.sort:
-            # Offsets of several streams have no information about each other; times do.
+            # Offsets of different streams are not comparable; times are.
             by_score = [SCORE] if known_search(body.q or "", contract_of(topic).registry).has_text else []
             primary = config.primary_timestamp_field
-            # A stream without a time is sorted by its offsets, and among other streams as if its times were null.
+            # A stream without a time is sorted by offset, and among other streams as if its times were null.
             by_time = [OFFSET] if primary is UNSET else [primary]
             body = msgspec.structs.replace(body, sort=[*by_score, *by_time])
         return bind_request(body, topic, config, self._timeout_ms)
 
-    # Asking them
+    # Queries
 
     def _ask_next(self) -> None:
         while self._waiting and self._open < _AT_ONCE and self._pending.open:
@@ -195,7 +195,7 @@ class ManySearch:
         return found[:size]
 
     def _fetch(self, page: list[Found]) -> None:
-        """Reads the entries of the hits, stream by stream, those of the first hit first."""
+        """Reads the entries of the hits, stream by stream, in the order of their first hits."""
         left = list({found.target.topic.id: found.target for found in page}.values())
         left.reverse()
         self._fetch_next(page, left)
@@ -218,7 +218,7 @@ class ManySearch:
 
         self._streams.search.fetch(target.topic, seqs, got)
 
-    # Answering
+    # Answers
 
     def _answer(self, page: list[Found]) -> None:
         if not self._pending.met():
@@ -249,7 +249,7 @@ class ManySearch:
         answer(self._call, 408 if timed_out else 200, (NO_STORE,), _encode(body), "application/json")
 
     def _kept(self, page: list[Found]) -> list[Found]:
-        """The hits up to the first whose entry was too much for one answer."""
+        """Returns the hits up to the first whose entry exceeds the answer."""
         reached = {target_id: iter(range(fetched.reached)) for target_id, fetched in self._fetched.items()}
         kept: list[Found] = []
         for found in page:
@@ -259,7 +259,7 @@ class ManySearch:
         return kept
 
     def _show(self, kept: list[Found]) -> list[NamedHit]:
-        """The hits whose entries are still there, those of each stream made together."""
+        """Returns the hits whose entries still exist, rendered together for each stream."""
         shown: dict[tuple[int, int], NamedHit] = {}
         for topic, asked in self._targets:
             entries = self._fetched[topic.id].entries if topic.id in self._fetched else {}
@@ -271,7 +271,7 @@ class ManySearch:
         return [shown[key] for key in keys if key in shown]
 
     def _places(self, page: list[Found], kept: list[Found]) -> dict[str, Any] | None:
-        """Where the next page goes on in each stream; None behind the last one."""
+        """Returns the start of the next page in each stream; None after the last page."""
         last = {found.target.topic.id: found.hit for found in kept}
         used: dict[int, int] = {}
         for found in kept:
@@ -293,7 +293,7 @@ class ManySearch:
 
 
 def _compare(one: Found, other: Found) -> int:
-    """The order of two hits: by their values, then by their streams, then by their offsets."""
+    """Compares two hits: by their values, then by their streams, then by their offsets."""
     keys, others = one.target.asked.sort.keys, other.target.asked.sort.keys
     for key, other_key, left, right in zip(keys, others, one.hit.place, other.hit.place, strict=False):
         rank, other_rank = _rank(key, left), _rank(other_key, right)
@@ -302,12 +302,12 @@ def _compare(one: Found, other: Found) -> int:
             return -1 if (rank < other_rank) is ascending else 1
     if one.target is not other.target:
         return -1 if one.target.topic.name < other.target.topic.name else 1
-    # Hits of one stream come in its order, and a sort keeps that.
+    # Hits of one stream are in order, and the sort is stable.
     return 0
 
 
 def _rank(key: Key, value: Any) -> tuple[Any, ...]:
-    """As in one stream null is the greatest; values of different kinds are not compared, and neither are offsets."""
+    """As within one stream, null is greatest; values of different kinds and offsets are not compared."""
     if key.name == OFFSET:
         return (2,)
     return (2,) if value is None else (1, value) if isinstance(value, str) else (0, value)
@@ -320,7 +320,7 @@ Render = Callable[[Outcome], None]
 
 
 class SearchRoutes:
-    """The handlers; each is given the streams of the call's engine."""
+    """The handlers; each gets the streams of the call's engine."""
 
     def __init__(self, deadlines: Deadlines) -> None:
         self._deadlines = deadlines
@@ -360,7 +360,7 @@ class SearchRoutes:
         if is_large(fetched):
             run_task(call, work, lambda error: refuse(call, error))
         else:
-            # It is one portion, and takes one turn.
+            # It is one portion and needs one turn.
             for _ in work:
                 pass
 

@@ -25,14 +25,13 @@ from topics.search.worker.messages import Hits
 from topics.streams.stream_state import Position, offset_of, offsets_of
 from topics_protocol.rfc3339 import write_time
 
-# The hits of a search as answers show them.
+# The rendered hits of a search.
 #
-# A page has hundreds of hits, so each is one value that is encoded with all the others in one go, and what can be had
-# for all of them together is.
+# A page has hundreds of hits, so all of them are encoded at once, and shared work is done once for the page.
 
 _PORTION_HITS = 100
 _PORTION_BYTES = 256 * 1024
-"""Hits and bytes that are encoded in one unit of work."""
+"""The hits and bytes encoded in one unit of work."""
 _NO_HITS = b'"hits":[]'
 _encode = msgspec.json.Encoder().encode
 
@@ -42,7 +41,7 @@ Source = msgspec.Raw | UnsetType
 
 
 class Entries(NamedTuple):
-    """The sources of hits, in the order of the hits."""
+    """The sources of hits, in order."""
 
     fields: Sequence[Any]
     highlights: Sequence[Highlights]
@@ -80,32 +79,32 @@ class NamedHit(msgspec.Struct, frozen=True, gc=False):
 
 
 Make = Callable[[SearchRequest, Hits, Entries], Sequence[Any]]
-"""From hits and what is shown of their entries to what the answer has: `stream_hits` and the like."""
+"""A function from hits and their rendered entries to the hits of an answer, such as `stream_hits`."""
 
 
 class Shown(NamedTuple):
-    """The hits of a search as answers show them, whatever they call an offset."""
+    """The rendered hits of a search, independent of the name of an offset."""
 
     hits: list[bytes]
-    """Their JSON, some hits a piece and commas between them."""
+    """Their JSON in pieces of some hits each, separated by commas."""
     total: dict[str, Any]
     next_place: list[Any] | None
     decoded: int
-    """How many entries were read."""
+    """The number of read entries."""
 
 
 def is_large(fetched: Fetched) -> bool:
-    """Whether to show these takes longer than others should wait."""
+    """Whether rendering takes longer than a unit of work."""
     entries = fetched.entries
     return len(entries) > _PORTION_HITS or sum(map(len, entries.values())) > _PORTION_BYTES
 
 
 def showing(asked: SearchRequest, outcome: Outcome, fetched: Fetched, make: Make) -> Generator[None, None, Shown]:
-    """Shows the hits of a search, a portion at a time."""
+    """Renders the hits of a search in portions."""
     result, found = outcome.result, fetched.entries
-    # Where the entries were too large for one answer, the page is shorter.
+    # If the entries are too large for one answer, the page is shorter.
     reached = result.hits.between(0, fetched.reached)
-    # An entry that was removed since it was found is not a hit any more.
+    # An entry that was removed after the search is no longer a hit.
     kept = reached if len(found) == len(reached) else reached.only(found)
     pieces: list[bytes] = []
     at = 0
@@ -126,7 +125,7 @@ def showing(asked: SearchRequest, outcome: Outcome, fetched: Fetched, make: Make
 
 
 def _portion(found: dict[int, bytes], seqs: list[int]) -> list[bytes]:
-    """The first of some entries, as many as are shown in one turn."""
+    """Returns as many of the first entries as are rendered in one turn."""
     raws = [found[seq] for seq in seqs]
     if sum(map(len, raws)) < _PORTION_BYTES:
         return raws
@@ -135,11 +134,11 @@ def _portion(found: dict[int, bytes], seqs: list[int]) -> list[bytes]:
 
 
 def encode_body(body: dict[str, Any], shown: Shown) -> bytes:
-    """The JSON of an answer, whose `hits` are empty, with those that are shown."""
+    """Returns the JSON of an answer, in which the empty `hits` are replaced by the rendered ones."""
     encoded = _encode(body)
     if not shown.hits:
         return encoded
-    # No string of the body has this in it, because its quotes would be escaped.
+    # No string of the body contains this, because its quotes would be escaped.
     before, _, after = encoded.partition(_NO_HITS)
     parts = [before, _NO_HITS[:-1], shown.hits[0]]
     for piece in shown.hits[1:]:
@@ -148,7 +147,7 @@ def encode_body(body: dict[str, Any], shown: Shown) -> bytes:
 
 
 def _fields(asked: SearchRequest, seqs: list[int], raws: list[bytes], seen: StreamEntryCache | None) -> list[Any]:
-    """The declared fields of entries, as they were shown before where they were."""
+    """Returns the rendered fields of entries, from the cache if possible."""
     if seen is None or asked.fields is not None:
         return asked.shows.of(raws, asked.fields)
     known = seen.shown_by(asked.shows)
@@ -163,7 +162,7 @@ def _fields(asked: SearchRequest, seqs: list[int], raws: list[bytes], seen: Stre
 
 
 def shown_entries(asked: SearchRequest, raws: list[bytes], fields: list[Any] | None = None) -> Entries:
-    """The sources of hits; `fields` if they are known."""
+    """Returns the sources of hits; uses `fields` if given."""
     nothing: list[Any] = [UNSET] * len(raws)
     fields = asked.shows.of(raws, asked.fields) if fields is None else fields
     highlights = nothing
@@ -203,7 +202,7 @@ def shown_place(asked: SearchRequest, place: list[Any]) -> list[Any]:
 
 
 def _shown_places(hits: Hits, offsets: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """The places of hits, whose offsets are known already."""
+    """Returns the sort positions of hits whose offsets are known."""
     columns = [offsets if values is None else map(number_json, values) for values in hits.keys]
     return list(zip(*columns, strict=True))
 
@@ -222,7 +221,7 @@ _HEADERS = tuple((f"search-{name.replace('_', '-')}", name) for name in _REPORTE
 
 
 def search_body(asked: SearchRequest, outcome: Outcome, shown: Shown, spent_ms: float) -> dict[str, Any]:
-    """All but the hits, which are encoded already."""
+    """Returns the answer without hits, which are encoded separately."""
     topic = asked.topic
     took = int(spent_ms)
     coverage = _search_coverage(asked, outcome, took, shown.decoded)
@@ -247,7 +246,10 @@ def _explain(asked: SearchRequest, outcome: Outcome) -> dict[str, Any]:
 
 
 def explain(asked: SearchRequest, outcome: Outcome, show: Callable[[int], Any], offset: str) -> dict[str, Any]:
-    """How the query was understood, and what each part of the plan did. `show` writes an offset, `offset` names it."""
+    """Returns the parsed query and the costs of each part of the plan.
+
+    `show` formats an offset, `offset` is its name.
+    """
     result = outcome.result
     node = parse_query(asked.query.q)
     parts: list[dict[str, Any]] = [
@@ -283,7 +285,7 @@ def explain(asked: SearchRequest, outcome: Outcome, show: Callable[[int], Any], 
 
 
 def _explained_rank(asked: SearchRequest, outcome: Outcome) -> dict[str, Any]:
-    """The statistics of a ranking."""
+    """Returns the statistics of a ranking."""
     counted = Statistics(terms_of(asked.predicate))
     counted.add(statistics_of(asked, outcome))
     return {
@@ -300,12 +302,12 @@ def _explained_rank(asked: SearchRequest, outcome: Outcome) -> dict[str, Any]:
 
 
 def statistics_of(asked: SearchRequest, outcome: Outcome) -> tuple[int, ...]:
-    """The statistics that ranked the hits: counted now, or those of the first page."""
+    """Returns the statistics that ranked the hits: counted now, or from the first page."""
     return outcome.statistics or asked.query.statistics
 
 
 def shown_after(asked: SearchRequest, outcome: Outcome, place: list[Any]) -> list[Any]:
-    """Where the next page goes on. A ranked one brings what it is ranked by."""
+    """Returns the start of the next page. A ranked page includes its statistics."""
     statistics = statistics_of(asked, outcome)
     return [*shown_place(asked, place), *([statistics] if statistics else [])]
 
@@ -332,7 +334,7 @@ def _search_coverage(asked: SearchRequest, outcome: Outcome, took: int, decoded:
 
 
 def _coverage(topic: Topic, outcome: Outcome) -> dict[str, Any]:
-    """The coverage fields of every answer."""
+    """Returns the coverage fields of every answer."""
     first_missed = outcome.first_missed
     head = visible = offset_of(topic, Position(outcome.head))
     if first_missed is not None:
@@ -352,7 +354,7 @@ def _coverage(topic: Topic, outcome: Outcome) -> dict[str, Any]:
 
 
 def _appended_at(topic: Topic, seq: int) -> str | None:
-    """When an entry was appended, or a little earlier."""
+    """Returns the append time of an entry, or a slightly earlier one."""
     for part, _, _ in chain_of(topic, seq, seq):
         run = part.run_from(seq)
         if run is not None:
@@ -403,7 +405,7 @@ def _aggregate_index_types(outcome: Outcome) -> list[str]:
 
 
 def _memory_segments(topic: Topic, outcome: Outcome) -> int:
-    """Segments that the index in memory answered for."""
+    """The number of segments answered by the memory index."""
     return sum([outcome.first <= segment.first_seq and segment.last_seq <= outcome.last for segment in topic.segments])
 
 

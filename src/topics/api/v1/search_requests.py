@@ -23,39 +23,39 @@ from topics.search.query.sort import NumberOf, Place, Sort, parse_place
 from topics.search.worker.messages import KeysQuery, SearchQuery
 from topics.streams.stream_state import contract_of, read_offset
 
-# The declared fields of hits, read out of stored text.
+# The declared fields of hits, decoded from stored text.
 #
-# A hit shows a few members of its entry. So the fields of a description are compiled to a type, and decoding an entry
-# as that type skips its other members and builds no dictionary. Values that such a type cannot express are read in the
+# A hit shows a few members of its entry. So the fields of a description are compiled to a type; decoding an entry to
+# this type skips all other members and builds no dictionary. Values that such a type cannot express are read in the
 # general way (`topics.search.query.field_values.declared_fields`): a description that points to an object and into it,
 # or an entry that has something else where a pointer goes through an object. Both show the same.
 
 _KNOWN: Final = 256
-"""Descriptions whose types are remembered."""
+"""The number of descriptions whose types are cached."""
 
 Tree = dict[str, Any]
-"""By tokens of pointers: another tree, or the name of the attribute that stands for a member."""
+"""By token of a pointer: another tree, or the attribute name of a member."""
 
 
 class _Compiled(NamedTuple):
     read: Callable[[bytes], Any]
-    """Raises ValueError where the entry is of another shape."""
+    """Raises ValueError if the entry has another shape."""
     show: Callable[[Any], Any] | None
-    """From what was read to what is shown; None where that is the same."""
+    """Converts decoded to rendered values; None if they are equal."""
     values: Callable[[Any], tuple[Any, ...]]
-    """The values of all fields, in the order of `names`; UNSET for one that is not there."""
+    """Returns the values of all fields, in the order of `names`; UNSET for missing ones."""
     names: tuple[str, ...]
 
 
 class HitFields:
-    """How the entries of one description are shown."""
+    """Renders the entries of one description."""
 
     def __init__(self, config: SearchConfig, version: int) -> None:
         self._find = declared_fields(config, version)
         self._compiled = _compile(config, version)
 
     def of(self, raws: Sequence[bytes], requested: tuple[str, ...] | None = None) -> list[Any]:
-        """The fields of each entry to show, as values that JSON can encode: all declared fields, or the requested ones,
+        """Returns the fields of each entry as values that JSON can encode: all declared fields, or the requested ones,
         in order."""
         compiled = self._compiled
         if compiled is None:
@@ -91,7 +91,7 @@ _memo: Memo[tuple[bytes | None, int], HitFields] = Memo(_KNOWN)
 
 
 def hit_fields_of(registry: Registry) -> HitFields:
-    """How the entries of a stream are shown now."""
+    """Returns the current renderer of a stream's entries."""
 
     def make() -> HitFields:
         config = registry.search_config
@@ -102,7 +102,7 @@ def hit_fields_of(registry: Registry) -> HitFields:
 
 
 def _compile(config: SearchConfig, version: int) -> _Compiled | None:
-    """The type of a description; None where a type cannot express it."""
+    """Returns the type of a description; None if a type cannot express it."""
     tree: Tree = {}
     paths: list[str] = []
     names: list[str] = []
@@ -128,8 +128,9 @@ def _compile(config: SearchConfig, version: int) -> _Compiled | None:
 
 
 def _add(tree: Tree, pointer: tuple[str, ...], number: int) -> str | None:
-    """Puts a pointer into a tree; returns the way to its value, or None if the value is the whole entry or another
-    pointer goes through it.
+    """Adds a pointer to a tree.
+
+    Returns the path to its value, or None if the value is the whole entry or another pointer passes through it.
     """
     if not pointer:
         return None
@@ -145,8 +146,10 @@ def _add(tree: Tree, pointer: tuple[str, ...], number: int) -> str | None:
 
 
 def _type_of(tree: Tree) -> type[msgspec.Struct]:
-    """A type whose members are those of a tree, in its order. Its attributes have names of our own, because those of
-    members are whatever their writers wanted."""
+    """Returns a type with the members of a tree, in order.
+
+    Its attributes have generated names, because names of members are arbitrary.
+    """
     fields: list[Any] = []
     rename: dict[str, str] = {}
     for place, (token, below) in enumerate(tree.items()):
@@ -154,7 +157,7 @@ def _type_of(tree: Tree) -> type[msgspec.Struct]:
         rename[attribute] = token
         if type(below) is dict:
             nested = _type_of(below)
-            # Where the object is missing, everything in it is.
+            # If the object is missing, all its members are.
             fields.append((attribute, nested, nested()))
         else:
             fields.append((attribute, Any, UNSET))
@@ -205,7 +208,7 @@ class ManyRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     streams: str | list[str]
     search_after: dict[str, list[Any] | None] = {}
-    """Where the page goes on in each of them; null for one that has no more."""
+    """The start of the page in each of them; null for a stream without more hits."""
 
 
 _decode = msgspec.json.Decoder(SearchBody).decode
@@ -219,7 +222,7 @@ def tenant_of(call: Call) -> str | None:
 def parse_search_call(
     call: Call, topic: Topic, config: SearchConfig, max_timeout_ms: int, number_of: NumberOf | None = None
 ) -> SearchRequest:
-    """Bind a request body. `number_of` reads offsets of other protocols than /v1."""
+    """Binds a request body. `number_of` parses offsets of protocols other than /v1."""
     body = _from_query(call) if call.exchange.head.method == "GET" else _from_body(call.exchange.body)
     return bind_request(body, topic, config, max_timeout_ms, number_of)
 
@@ -268,7 +271,7 @@ def bind_request(
 def _parse_after(
     body: SearchBody, sort: Sort, config: SearchConfig, predicate: Predicate, number_of: NumberOf
 ) -> tuple[Place, tuple[int, ...]]:
-    """Where the page goes on, and what the page before it was ranked by, if that is told."""
+    """Returns the start of the page, and the statistics of the previous page, if given."""
     values = body.search_after or []
     statistics: tuple[int, ...] = ()
     if body.rank is not None and len(values) == len(sort.keys) + 1:
@@ -289,7 +292,7 @@ def _declared(names: list[str], config: SearchConfig, what: str) -> tuple[str, .
     for name in names:
         if config.resolve(name) is None:
             raise InvalidRequestError(f"{what}: {quoted(name)} is not declared", field=what)
-    # Each once: a request may name one many thousand times, and every hit is asked for all of them.
+    # Deduplicated: a request may repeat a name thousands of times, and every hit is rendered with all of them.
     return tuple(dict.fromkeys(config.aliases.get(name, name) for name in names))
 
 
@@ -313,7 +316,7 @@ def _from_body(raw: bytes) -> SearchBody:
 
 
 def _from_query(call: Call) -> SearchBody:
-    """The body as query parameters; `search_after` is a JSON array. Unknown parameters are ignored."""
+    """Parses query parameters as a body; `search_after` is a JSON array. Unknown parameters are ignored."""
     given: dict[str, Any] = {name: text for name, text in call.query.items() if name in (*_NAMES, _REFUSED)}
     _check_names(given)
     for name in ("size", "timeout_ms"):
@@ -351,7 +354,7 @@ def _check_names(given: dict[str, Any]) -> None:
 
 
 def parse_many(call: Call) -> tuple[ManyRequest, SearchBody]:
-    """Parse a search over several streams: the request, and the body for each stream."""
+    """Parses a search over several streams: the request, and the body for each stream."""
     raw = call.exchange.body
     try:
         document = decode(raw) if raw else {}

@@ -24,14 +24,14 @@ from topics.system.fair_scheduler import Task
 from topics.system.process import process_memory
 from topics_protocol.rfc3339 import write_time
 
-# Settings under the names of the protocol. A limit that this server does not have is 0.
+# Settings by the names of the protocol. A limit that this server does not have is 0.
 
 _SEALERS = 1
-"""Threads that write segments."""
+"""The number of threads that write segments."""
 
 
 def configured_limits(settings: Settings, shards: int) -> dict[str, Any]:
-    """`shards` are the parts of the log that are written at the same time."""
+    """`shards` is the number of parts of the log that are written concurrently."""
     on_spark = int(settings.pipeline != "off")
     return {
         "caches": {
@@ -85,8 +85,8 @@ def configured_limits(settings: Settings, shards: int) -> dict[str, Any]:
 
 # Memory of the server by component, under the names of the protocol.
 #
-# The protocol was written down for a server on another runtime, with SQLite in it. Fields that do not exist here are 0,
-# null or empty; docs/streams/inspection.md lists them.
+# The protocol was specified for a server on another runtime, with SQLite. Fields that do not exist here are 0, null or
+# empty; docs/streams/inspection.md lists them.
 
 Numbers = dict[str, Any]
 
@@ -131,7 +131,7 @@ _TOTALS = {
 
 
 class Memory:
-    """Looks at the memory when it is asked to, and remembers the most that it ever saw."""
+    """Measures the memory on request, and keeps the maximum."""
 
     def __init__(self, settings: Settings, shards: int) -> None:
         self._settings = settings
@@ -139,7 +139,7 @@ class Memory:
         self._highest: dict[str, Any] = {}
 
     def look(self, engine: Engine, search: SearchStats) -> Numbers:
-        """The parts, by the names that they have in `runtime.memory` of the server's details."""
+        """Returns the parts, by their names in `runtime.memory` of the server's details."""
         reported = process_memory()
         subsystems = self._subsystems(engine, search)
         mapped = sum(subsystems["mapped_files"].values())
@@ -169,7 +169,7 @@ class Memory:
             "totals": {total: sum(subsystems[group].values()) for total, group in _TOTALS.items()},
         }
         self._remember(parts, write_time(engine.wall()))
-        # From the kernel, which has looked all the time.
+        # From the kernel, which measures continuously.
         highest = max(reported.highest_resident, reported.resident)
         return {
             "pressure_active": engine.tail_bytes > self._settings.tail_memory_bytes,
@@ -257,15 +257,15 @@ _NO_SQLITE = (
 )  # fmt: skip
 
 
-# Which streams hold most: the first few of each kind, of those that a key may see.
+# The largest streams by several measures, among those that a key may use.
 #
-# There may be a million streams, and counting all of them takes a second. So they are counted some at a time, with
-# other requests in between. Requests for the same prefixes share one count.
+# There may be a million streams, and counting all of them takes a second. So they are counted in portions, with other
+# requests in between. Requests for the same prefixes share one count.
 
 TOP = 5
 _STREAMS_A_TURN = 500
 _KEY_BYTES = 100
-"""Approximate memory of a key in a journal, in bytes."""
+"""The approximate memory of a key in a journal, in bytes."""
 
 TopDone = Callable[[dict[str, Any]], None]
 
@@ -277,7 +277,7 @@ class TopStreams:
         self._waiting: dict[tuple[str, ...], list[TopDone]] = {}
 
     def find(self, streams: Streams, prefixes: tuple[str, ...], done: TopDone) -> None:
-        """Calls back with the streams that hold most, within prefixes; none means all."""
+        """Calls back with the largest streams within prefixes; no prefixes mean all."""
         if prefixes in self._waiting:
             self._waiting[prefixes].append(done)
             return
@@ -286,7 +286,7 @@ class TopStreams:
 
     def _count(self, streams: Streams, prefixes: tuple[str, ...]) -> Task:
         best, after = _Best(), ""
-        # From a name on and not from a place: streams come and go between two turns.
+        # From a name on and not from an index: streams may be created and deleted between two turns.
         while some := list(islice(streams.topics("", after, 0, prefixes), _STREAMS_A_TURN)):
             for topic in some:
                 best.see(topic)
@@ -313,7 +313,7 @@ class _Best:
         self._waited: list[tuple[int, str, Topic]] = [(0, "", _NONE)] * TOP
 
     def see(self, topic: Topic) -> None:
-        # Most streams are quiet, and none of the numbers of such a one is above 0.
+        # Most streams are idle, with all numbers 0.
         if topic.live_bytes > self._stored[0][0]:
             heappushpop(self._stored, (_local_bytes(topic), topic.name, topic))
         if topic.tail_bytes > self._pending[0][0]:
@@ -332,7 +332,7 @@ class _Best:
 
 
 def _local_bytes(topic: Topic) -> int:
-    """The live bytes that are not in the cold tier."""
+    """Returns the live bytes that are not in the cold tier."""
     return topic.live_bytes - sum([segment.live_bytes for segment in topic.segments if segment.cold])
 
 
@@ -377,7 +377,7 @@ _AUTO_TUNE = {
 
 
 class ServerRoutes:
-    """The handlers; each is given the streams of the call's engine."""
+    """The handlers; each gets the streams of the call's engine."""
 
     def __init__(self, settings: Settings, shards: int) -> None:
         self._limits = configured_limits(settings, shards)

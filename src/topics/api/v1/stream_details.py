@@ -1,6 +1,6 @@
 """`_details`: everything about one stream in one answer.
 
-It has nothing about other streams or the server, so that only changes of this stream wake a waiting client.
+It contains nothing about other streams or the server, so only changes of this stream wake a waiting client.
 
 `_schema` and `_profile`: the contract of a stream for its entries.
 """
@@ -42,11 +42,11 @@ from topics.streams.streams import Streams
 from topics.system.fair_scheduler import Task
 from topics_protocol.rfc3339 import write_time
 
-# Resources of a stream that a client may ask for again only if they changed, or wait for until they do.
+# Resources of a stream with conditional requests, and with requests that wait for a change.
 #
-# A tag is a digest of the body, so it moves exactly when the resource does. A request with `live` and an ETag is
-# answered when the tag changes, or with 304 when its time is over. All who wait for the same resource of the same
-# stream share one look at it: a change costs them one body, however many they are.
+# A tag is a digest of the body, so it changes exactly with the resource. A request with `live` and an ETag is answered
+# when the tag changes, or with 304 at its timeout. Requests that wait for the same resource share one body for each
+# change.
 
 _encode = msgspec.json.Encoder().encode
 _DIGEST_BYTES = 20
@@ -57,13 +57,13 @@ Look = Callable[[Topic, Streams], dict[str, Any]]
 
 
 class Shown(NamedTuple):
-    """A resource as it is now."""
+    """The current state of a resource."""
 
     etag: str
     body: bytes
 
     def answer(self, call: Call) -> None:
-        """Answers with the body, or with 304 where the client has it."""
+        """Answers with the body, or with 304 if the client has it."""
         headers = (NO_STORE, ("etag", self.etag))
         if self.is_known(call):
             answer(call, 304, headers)
@@ -75,10 +75,10 @@ class Shown(NamedTuple):
 
 
 class Inspected:
-    """One resource that every stream has; `look` makes its document."""
+    """A resource of every stream; `look` returns its document."""
 
     def __init__(self, word: str, look: Look, wait_ms: int, wait_max_ms: int) -> None:
-        """`word` begins its tags. `wait_ms` is how long one waits unless told, `wait_max_ms` the longest."""
+        """`word` is the prefix of its tags. `wait_ms` is the default timeout of waiting, `wait_max_ms` the maximum."""
         self._word = word
         self._look = look
         self._wait_ms = wait_ms
@@ -99,7 +99,7 @@ class Inspected:
         watched.add(_Waiting(call, watched, wait_s))
 
     def _parse_wait(self, call: Call) -> float | None:
-        """How long to wait, in seconds; None where the answer is wanted now."""
+        """Returns the time to wait, in seconds; None for an immediate answer."""
         query = call.query
         live = _LIVE.get(query.get("live", ""))
         if live is None or query.get("live") == "":
@@ -112,19 +112,19 @@ class Inspected:
         return min(wait_ms, self._wait_max_ms) / 1000 if live else None
 
     def of(self, topic: Topic, streams: Streams) -> Shown:
-        """The resource as it is. Raises where the stream is no longer there."""
+        """Returns the current resource. Raises if the stream was deleted."""
         streams.check_there(topic)
         streams.engine.expire(topic)
         body = _encode(self._look(topic, streams))
         return Shown(f'W/"{self._word}:{blake2b(body, digest_size=_DIGEST_BYTES).hexdigest()}"', body)
 
     def forget(self, topic: Topic) -> None:
-        """Forget a topic that no request waits for any more."""
+        """Drops a topic without waiting requests."""
         self._watched.pop(topic, None)
 
 
 class _Watched:
-    """A resource of one stream that some wait for."""
+    """A resource of one stream with waiting requests."""
 
     def __init__(self, resource: Inspected, topic: Topic, streams: Streams) -> None:
         self._resource = resource
@@ -144,8 +144,7 @@ class _Watched:
             self._resource.forget(self._topic)
 
     def now(self) -> Shown | TopicsError:
-        """How it stands. Many whose time is over at once share a look; what was looked at before a change is not kept
-        beyond it."""
+        """Returns the current state. Requests with the same timeout share it; it is dropped at a change."""
         at = asyncio.get_running_loop().time()
         if self._seen is None or at - self._seen[0] >= _SHARED_S:
             self._seen = (at, self._look())
@@ -170,7 +169,7 @@ class _Watched:
 
 
 class _Waiting:
-    """One request that waits."""
+    """A waiting request."""
 
     def __init__(self, call: Call, watched: _Watched, wait_s: float) -> None:
         self.call = call
@@ -185,7 +184,7 @@ class _Waiting:
         return self.call.key
 
     def end(self) -> None:
-        """Its time is over, or the server stops: what there is now is the answer."""
+        """Answers with the current state at the timeout, or when the server stops."""
         self.finish(self._watched.now())
 
     def finish(self, shown: Shown | TopicsError) -> None:
@@ -201,7 +200,7 @@ class _Waiting:
         self._watched.discard(self)
 
 
-# `_index_status`: which indexes a stream asks for, and how far they are.
+# `_index_status`: the indexes of a stream, and their progress.
 #
 # The families follow from the stream's search contract; `topics.search.service.index_file_cache` reports their
 # progress. Everything is about this stream alone and nothing moves by itself, so that the resource changes only when it
@@ -212,7 +211,7 @@ def index_status(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
     contract = contract_of(topic)
     registry = contract.registry
     config, keyed = registry.search_config, registry.routing_key is not None
-    # Without a description nothing is indexed, and so nothing is behind.
+    # Without a description nothing is indexed, so there is no lag.
     requested = len(topic.segments)
     bundle = coverage.of(topic, "companions")
     return {
@@ -228,7 +227,7 @@ def index_status(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
             "object_count": bundle.objects,
             "bytes_at_rest": str(bundle.bytes),
             "fully_indexed_uploaded_segments": config is None or bundle.segments >= requested,
-            # As with what is held up below: present only where it has information.
+            # Like the reason for a delay below: present only if there is one.
             **({"cold_bytes_at_rest": str(bundle.cold_bytes)} if bundle.cold_bytes else {}),
         },
         "search_families": [
@@ -239,7 +238,7 @@ def index_status(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
 
 
 def declared_families(contract: Contract) -> list[tuple[IndexType, list[str]]]:
-    """The families that a stream asks for, each with the fields, or rollups, that are in it."""
+    """Returns the index types of a stream, each with its fields or rollups."""
     config = contract.registry.search_config
     if config is None:
         return []
@@ -267,7 +266,7 @@ def _manifest(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
 
 
 def _held_up(held: HeldUp | None) -> dict[str, Any]:
-    """A field that is only there where something is wrong: other servers of this protocol have none of the kind."""
+    """A field that is present only after a failure, because other servers of this protocol do not have it."""
     if held is None:
         return {}
     times = {"since": _time(held.since_ms), "retry_at": _time(held.retry_at_ms)}
@@ -275,7 +274,7 @@ def _held_up(held: HeldUp | None) -> dict[str, Any]:
 
 
 def _exact(topic: Topic, coverage: IndexCoverage, config: SearchConfig) -> list[dict[str, Any]]:
-    """The exact index of every field that has one."""
+    """Returns the exact index of every field that has one."""
     requested, reported = len(topic.segments), []
     for name, field in sorted(config.fields.items()):
         if field.exact and field.kind != "text":
@@ -320,8 +319,8 @@ def _run(topic: Topic, one: Coverage, requested: int) -> dict[str, Any]:
 
 
 def _lag(topic: Topic, one: Coverage, requested: int) -> dict[str, Any]:
-    """How far a family is behind. By the times of entries and not of the clock: a quiet stream falls behind no
-    further."""
+    """Returns the lag of an index type, by the times of entries and not of the clock, so an idle stream has a constant
+    lag."""
     behind = None if one.through_ms is None else str(max(topic.last_write_ts - one.through_ms, 0))
     return {"lag_segments": max(requested - one.segments, 0), "lag_ms": behind}
 
@@ -354,8 +353,8 @@ _REQUESTS = ("puts", "reads", *_READS, "deletes")
 
 
 def object_store_requests(of_artifacts: TopicRequests, uploads: int) -> dict[str, Any]:
-    """The requests of this server for one stream since it started, in total and by kind of object, and the `uploads` of
-    index files by the pipeline, which is another process: one request each."""
+    """Returns the requests of this server for one stream since its start, in total and by kind of object, and the
+    `uploads` of index files by the pipeline, which is another process: one request each."""
     total: Counter[str] = Counter()
     rows: list[dict[str, str]] = []
     artifacts = {name: Counter(found) for name, found in of_artifacts.items()}
@@ -400,8 +399,11 @@ def _summary(topic: Topic, sizes: ContentSizes) -> dict[str, Any]:
 
 
 def storage_of(topic: Topic, coverage: IndexCoverage, store: SegmentStore, pending: int, cached: int) -> dict[str, Any]:
-    """Where the bytes of a stream are. Object storage is the cold tier; local storage is everything else: `pending`
-    content bytes of entries that are not sealed, and `cached` bytes of copies of cold segments."""
+    """Returns the bytes of a stream by location.
+
+    Object storage is the cold tier; local storage is everything else: `pending` content bytes of entries that are not
+    sealed, and `cached` bytes of copies of cold segments.
+    """
     cold = [segment for segment in topic.segments if segment.cold]
     near = [segment for segment in topic.segments if not segment.cold and segment.blocks is None]
     unwritten = sum([segment.text_bytes for segment in topic.segments if segment.blocks is not None])
@@ -414,7 +416,7 @@ def storage_of(topic: Topic, coverage: IndexCoverage, store: SegmentStore, pendi
     exact = [
         coverage.of(topic, "exact", name) for name, field in (config.fields if config else {}).items() if field.exact
     ]
-    # All families are in the same files.
+    # All index types are in the same files.
     index_files = runs["companions"]
     indexes = index_files.cold_bytes + segment_indexes
     companions = index_files.bytes - index_files.cold_bytes + index_files.cached_bytes
@@ -465,11 +467,11 @@ _NO_CACHES = (
 Show = Callable[[Contract, str], bytes]
 Update = Callable[[ContractDone], None]
 _SHORT_BYTES = 16 * KIB
-"""A schema up to here is looked at in a few milliseconds."""
+"""A schema up to this size is processed in a few milliseconds."""
 
 
 class ContractRoutes:
-    """The handlers; each is given the streams of the call's engine."""
+    """The handlers; each gets the streams of the call's engine."""
 
     def __init__(self, deadlines: Deadlines) -> None:
         self._deadlines = deadlines
@@ -491,7 +493,7 @@ class ContractRoutes:
         self._update(call, partial(streams.update_schema, call.topic, update), _show_schema)
 
     def infer_fields(self, call: Call, streams: Streams) -> None:
-        """Propose search fields from the newest entries; changes nothing."""
+        """Proposes search fields from the newest entries; changes nothing."""
         count, topic = _sample_count(call.exchange.body), streams.topic(call.topic)
         if not is_json(streams.content_type(topic)):
             raise InvalidRequestError("a schema registry requires application/json stream content-type")
@@ -547,8 +549,10 @@ def _sample_count(body: bytes) -> int:
 
 
 def _read_newest(streams: Streams, topic: Topic, count: int, done: Callable[[StreamSlice | TopicsError], None]) -> None:
-    """Read the newest entries, promoted to the current version. If they do not fit into the bytes of a sample, a
-    quarter as many are read: at most six reads of a MiB."""
+    """Reads the newest entries, promoted to the current version.
+
+    If they exceed the bytes of a sample, a quarter as many are read: at most six reads of a MiB.
+    """
 
     def read(entries: int) -> None:
         start = max(topic.head - entries, topic.earliest - 1)
@@ -598,14 +602,14 @@ def _report(call: Call, contract: Contract, show: Show) -> None:
     answer(call, 200, (NO_STORE,), show(contract, call.topic), "application/json")
 
 
-# GET /v1/streams: a page of streams by name. The cost is that of the page, however many there are.
+# GET /v1/streams: a page of streams by name. The cost depends on the page only.
 
 _LIMIT = 100
 _LIMIT_MAX = 1000
 
 
 class ListedStream(msgspec.Struct, gc=False):
-    """One stream of a list. Counters are strings, as JavaScript would not count them exactly."""
+    """One stream of a list. Counters are strings, because JavaScript does not represent them exactly."""
 
     name: str
     created_at: str
@@ -638,7 +642,7 @@ def _number(text: str | None, field: str, default: int) -> int:
 def _listed(info: ListedInfo) -> ListedStream:
     sealed = str(info.sealed_through)
     expires_at = None if info.deadline_ms is None else write_time(info.deadline_ms)
-    # By their places: there are a hundred of them on a page, and names cost as much as everything else here.
+    # By position: a page has a hundred of them, and field names would double the cost.
     return ListedStream(
         info.name, write_time(info.created_ms), expires_at, info.epoch, str(info.head), sealed, sealed, info.profile
     )

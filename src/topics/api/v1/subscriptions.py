@@ -1,4 +1,4 @@
-"""The resources below /v1/stream/__ds: subscriptions, the calls of their workers, and the key that signs webhooks.
+"""Resources below /v1/stream/__ds: subscriptions, the calls of their workers, and the signing keys of webhooks.
 
 PUT GET DELETE   __ds/subscriptions/{id}
 POST             __ds/subscriptions/{id}/streams
@@ -54,7 +54,7 @@ class ReleaseRequest(msgspec.Struct, frozen=True):
 
 class SubscriptionsApi:
     def __init__(self, service: Callable[[], Subscriptions]) -> None:
-        """`service` returns the subscriptions, which exist once the log is replayed."""
+        """`service` returns the subscriptions, which exist after the log is replayed."""
         self._service = service
         one = "/v1/stream/__ds/subscriptions/{id}"
         self._tables: dict[str, dict[str, Route]] = {
@@ -110,7 +110,7 @@ class SubscriptionsApi:
         self._report(call, self._reachable(call), 200)
 
     def _reachable(self, call: Call) -> Subscription:
-        """The subscription of the path, if the key may have to do with it. Raises SubscriptionNotFoundError."""
+        """Returns the subscription of the path, if the key may use it. Raises SubscriptionNotFoundError."""
         return self._service().get(_id(call), call.key.prefixes)
 
     def _report(self, call: Call, found: Subscription, status: int) -> None:
@@ -120,7 +120,7 @@ class SubscriptionsApi:
             self._answer(call, found, status, self._service().describe_streams(found))
 
     def _describe(self, call: Call, found: Subscription, status: int) -> Task:
-        """Of very many streams some at a time."""
+        """In portions, because there may be very many streams."""
         service, names = self._service(), list(found.links)
         streams: list[dict[str, object]] = []
         for begin in range(0, len(names), _DESCRIBED_AT_ONCE):
@@ -193,7 +193,7 @@ class SubscriptionsApi:
 
 
 def refuse(call: Call, error: TopicsError) -> None:
-    """An error with what is known beside its code, where other errors have it one level below."""
+    """Returns an error whose details are beside its code; other errors have them one level deeper."""
     error = error_for(call.key, error)
     reported: dict[str, Any] = {**error.detail, "code": error.code, "message": error.message}
     call.finish(status_of(error), _encode({"error": reported}), (*REFUSED, *error_headers(error)), "application/json")
@@ -216,7 +216,7 @@ def _done(call: Call) -> Callable[[TopicsError | None], None]:
 
 
 def _segments(call: Call) -> list[str]:
-    """The path behind `subscriptions/`: the id, a word, and whatever that word is about."""
+    """Splits the path after `subscriptions/`: the id, a word, and its argument."""
     return call.exchange.head.path[len(PREFIX) :].rstrip("/").split("/", 3)[1:]
 
 
@@ -244,8 +244,8 @@ def _read(call: Call, kind: type[T]) -> T:
 # Calling webhooks. A call goes to a checked address, follows no redirects, and reads a bounded answer.
 #
 # Every call uses a new client, and so a new connection. A client pools connections and cookies by address, and many
-# hosts share one address: a connection authenticated for one host would carry calls for the others, whose certificates
-# were never checked. Receivers are called once a lease, so pooling would save little.
+# hosts share one address: a connection authenticated for one host would be used for others, whose certificates were
+# never verified. Receivers are called once for each lease, so pooling would save little.
 
 _TIMEOUT_S = 10.0
 _ANSWER_BYTES_MAX = 64 * 1024
@@ -254,19 +254,19 @@ _log = logging.getLogger(__name__)
 
 class WebhookCaller:
     def __init__(self, allow_loopback: bool, ca_file: str | None = None, tracing: Tracing | None = None) -> None:
-        """`ca_file` names authorities that are trusted besides the public ones. Raises `OSError` if it holds none."""
+        """`ca_file` has authorities that are trusted besides the public ones. Raises `OSError` if it has none."""
         self._allow_loopback = allow_loopback
-        # The public authorities take a moment to read, which a server without webhooks need not spend.
+        # Loaded on demand, because reading the public authorities takes a moment.
         self._trust = _trust(ca_file) if ca_file is not None else None
         self._calls: set[asyncio.Task[None]] = set()
         self._tracing = tracing
         self.calls = 0
-        """Calls that ended."""
+        """The number of finished calls."""
         self.failures = 0
-        """Calls that ended without being accepted."""
+        """The number of calls that were not accepted."""
 
     def deliver(self, url: str, body: bytes, signature: str, done: Callable[[Any], None]) -> None:
-        """Makes the call and returns the JSON of the answer (an empty object if it has none), or NotTaken."""
+        """Makes the call. Returns the JSON of the answer (an empty object if it has none), or NotTaken."""
         call = asyncio.get_running_loop().create_task(self._call(url, body, signature, done))
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
@@ -306,7 +306,7 @@ class WebhookCaller:
         }
         call = httpx.AsyncClient(verify=self._trust, timeout=_TIMEOUT_S, follow_redirects=False, trust_env=False)
         async with call as client:
-            # The certificate must be one for the host that was named, not for the address that is called.
+            # The certificate must match the host name, not the address.
             request = client.build_request(
                 "POST", f"{target.scheme}://{shown}:{target.port}{target.path}", content=body, headers=headers,
                 extensions={"sni_hostname": target.host},
@@ -320,7 +320,7 @@ class WebhookCaller:
                 await response.aclose()
 
     async def _resolve(self, target: Target) -> str:
-        """One of the addresses of a host, after all of them were found harmless."""
+        """Returns one of the addresses of a host, after all of them were checked."""
         found = await asyncio.get_running_loop().getaddrinfo(target.host, target.port, type=1)
         addresses = [str(entry[4][0]) for entry in found]
         for address in addresses:
@@ -331,15 +331,16 @@ class WebhookCaller:
 
 
 def _reason(error: Exception) -> str:
-    """Why a call was not taken, for people."""
+    """The reason why a call was not accepted."""
     if isinstance(error, TimeoutError | httpx.TimeoutException):
         return f"it did not answer within {_TIMEOUT_S:g} s"
     return str(error) or type(error).__name__
 
 
 def _trust(ca_file: str | None) -> ssl.SSLContext:
-    """The trusted certificates: public authorities, and those of the setting. Environment variables are ignored,
-    because they would be a hidden setting.
+    """Returns the trusted certificates: public authorities, and those of the setting.
+
+    Environment variables are ignored, because they would be a hidden setting.
     """
     context = httpx.create_ssl_context(trust_env=False)
     if ca_file is not None:

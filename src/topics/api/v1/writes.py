@@ -51,23 +51,23 @@ from topics.streams.stream_state import Position, encode_offset, epoch_at, offse
 from topics.streams.streams import Streams
 from topics.system.fair_scheduler import Task
 
-# The body of an append: as it is where it is short, and read in portions where it is long or holds many values.
+# The body of an append: parsed at once if it is short, and in portions if it is long or has many values.
 
 _MANY_VALUES = 4_000
-"""So many take some milliseconds, however short they are."""
+"""This many values take some milliseconds, however short they are."""
 _SHORT_BYTES = 24 * KIB
-"""Bodies up to this size are read at once: counting their values would cost as much as decoding them."""
+"""Bodies up to this size are parsed at once: counting their values would cost as much as decoding them."""
 _WHITE = b" \t\n\r"
 _SPACE_BYTES = 1024
-"""How much space may stand before such an array, and behind it."""
+"""The maximum white space before and after such an array."""
 
 
 def with_content(
     call: Call, key: str | None, ts: int | None, then: Callable[[Content], None], default_type: str = ""
 ) -> None:
-    """Calls `then` with the values of the body, at once or when it is read.
+    """Calls `then` with the values of the body, immediately or after they were parsed.
 
-    `key` and `ts` are those of its values, and `default_type` is the content type of a request without one.
+    `key` and `ts` apply to its values, and `default_type` is the content type of a request without one.
     """
     exchange = call.exchange
     body, large = exchange.body, exchange.large_body
@@ -209,7 +209,7 @@ class Writes:
 
 
 def _key_and_time(call: Call) -> tuple[str | None, int | None]:
-    """The key and the timestamp that all entries of a body get."""
+    """Returns the key and the timestamp of all entries of a body."""
     headers = call.exchange.head.headers
     key, ts = headers.get("stream-key"), headers.get("stream-timestamp")
     return (
@@ -226,7 +226,7 @@ def _answer_append(call: Call, request: AppendRequest, outcome: Appended) -> Non
     if producer is not None:
         headers.append(("producer-epoch", str(producer.epoch)))
         headers.append(("producer-seq", str(producer.seq)))
-    # With a producer, 200 is new data and 204 a repetition or nothing but the closure; without one it is always 204.
+    # With a producer, 200 means new data and 204 a repetition or only a close; without one it is always 204.
     new = producer is not None and not outcome.duplicate and bool(request.body)
     answer(call, 200 if new else 204, tuple(headers))
 
@@ -290,18 +290,19 @@ _WORDS = (
 )  # fmt: skip
 """Headers of an append besides its content type."""
 _NO_VALUE = frozenset(b"[ \t\n\r")
-"""An array is as many values, and one may stand behind blanks."""
+"""An array is several values, and may follow blanks."""
 _EVERY_LINES = header_lines(EVERY)
 _NO_CONTENT = 204
 
 
 class BatchedStreamAppends:
-    """The `BatchedProtocol` of appends to streams: bodies with one JSON value and without other headers. Appends with a
-    key, a producer, a time or a close, and appends to streams with a contract, are left to `Writes`.
+    """The `BatchedProtocol` of appends to streams: bodies with one JSON value and no other headers.
+
+    Appends with a key, a producer, a time or a close, and appends to streams with a contract, are left to `Writes`.
     """
 
     body_bytes_max = 8_000
-    """Longer ones are looked at more closely (`with_content`)."""
+    """Longer ones need more checks (`with_content`)."""
     streams = True
 
     def __init__(self, seconds: Callable[[], float]) -> None:
@@ -319,7 +320,7 @@ class BatchedStreamAppends:
         try:
             for body in bodies:
                 if not body.isascii():
-                    # A Raw value is not looked at by the decoder, so bad UTF-8 in it must be found here.
+                    # The decoder does not check a Raw value, so invalid UTF-8 in it must be found here.
                     body.decode()
             values = Values(list(map(decode_value, bodies)))
         except (ValueError, RecursionError):
