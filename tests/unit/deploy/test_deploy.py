@@ -109,6 +109,42 @@ def test_the_stateful_set_holds_together() -> None:
     assert pod["securityContext"]["runAsUser"] == int(re.findall(r"--uid (\d+)", dockerfile())[0])
 
 
+def test_the_servers_of_the_failover_compose_file_share_a_place_and_nothing_else() -> None:
+    [compose] = documents("compose.failover.yaml")
+    services = compose["services"]
+    servers = {name: service for name, service in services.items() if name.startswith("topics-")}
+    places = [service["environment"].pop("TOPICS_ADVERTISE_URL") for service in servers.values()]
+    assert places == [f"http://{name}:4000" for name in servers]
+    first, second = servers.values()
+    assert first["environment"] == second["environment"]
+    assert not {*first["volumes"]} & {*second["volumes"]}
+    for service in servers.values():
+        [volume] = service["volumes"]
+        assert service["environment"]["TOPICS_DATA_DIR"].startswith(volume.partition(":")[2] + "/")
+        assert service["restart"] == "unless-stopped"
+    balancer = (DEPLOY / services["balancer"]["volumes"][0].partition(":")[0]).read_text()
+    assert re.findall(r"^    server (\S+) (\S+):4000$", balancer, re.MULTILINE) == [(name, name) for name in servers]
+    assert all(port.startswith("127.0.0.1:") for service in services.values() for port in service.get("ports", ()))
+
+
+def test_the_stateful_set_with_a_standby_holds_together() -> None:
+    service, headless, stateful = documents("kubernetes/topics-failover.yaml")
+    [alone_service, alone] = documents("kubernetes/topics.yaml")
+    spec, pod = stateful["spec"], stateful["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert spec["podManagementPolicy"] == "Parallel", "a standby is never ready"
+    assert spec["updateStrategy"] == {"type": "OnDelete"}
+    assert spec["serviceName"] == headless["metadata"]["name"]
+    assert headless["spec"]["publishNotReadyAddresses"] and service["spec"].get("clusterIP") != "None"
+    environment = {one["name"]: one.get("value") for one in container["env"]}
+    assert environment["TOPICS_ADVERTISE_URL"] == f"http://$(POD_NAME).{headless['metadata']['name']}:4000"
+    assert container["readinessProbe"]["httpGet"]["path"].startswith("/readyz")
+    # Everything else is as in the manifest of one server.
+    assert pod["securityContext"] == alone["spec"]["template"]["spec"]["securityContext"]
+    assert pod["volumes"] == alone["spec"]["template"]["spec"]["volumes"]
+    assert alone_service["spec"]["selector"] == service["spec"]["selector"]
+
+
 def test_the_unit_parses_and_starts_what_is_installed(tmp_path: Path) -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
