@@ -94,6 +94,8 @@ _COST_A_TICK = 64
 _COST_OF_MORE = 0.25
 """Relative cost of forwarding the same records to another destination."""
 _COST_OF_WAITING = 0.02
+_COST_OF_NOTHING = 0.05
+"""A pass that an obstacle ends at once, which may be that of thousands of routers."""
 _RECORDS_A_COST = 64
 _HELD_BYTES_MAX = 32 * 1024 * 1024
 """Bytes of records kept in memory for routers although caps have evicted them from their topics."""
@@ -205,14 +207,19 @@ class Pump:
             part.watched = False
             if part.routers and self._core.exists(source):
                 self.watch(source)
-                self.rouse(source)
+                # Not for changes such as a new router: of thousands, each would look at all others.
+                if part.idle_at != source.head:
+                    self.rouse(source)
 
         source.notify_on_change(woken)
 
     def rouse(self, source: Topic) -> None:
-        """Marks every router of a source as due."""
-        part, due = part_of(source), self._due
-        for router in part.routers.values() if part is not None else ():
+        """Marks every router of a source as due that has records left to forward."""
+        part, due, head = part_of(source), self._due, source.head
+        behind = [router for router in part.routers.values() if router.cursor < head] if part is not None else []
+        if part is not None:
+            part.idle_at = -1 if behind else head
+        for router in behind:
             if not (router.due or router.inflight or router.closing):
                 router.due = True
                 due.append(router)
@@ -272,7 +279,7 @@ class Pump:
                         self.stuck.add(router)
                         cost += _COST_OF_WAITING
                         continue
-                    cost += _COST_OF_MORE if goes_along(router) else self._try_alone(router)
+                    cost += _COST_OF_MORE if goes_along(router) else max(self._try_alone(router), _COST_OF_NOTHING)
                 # On the caller's stack this makes routers due again.
                 self._send()
         finally:

@@ -89,7 +89,7 @@ def rules_of(state: RouterState) -> RouterRules:
 class RouterPart:
     """The router state of a topic."""
 
-    __slots__ = ("held", "held_bytes", "hops", "routers", "synced_head", "syncing", "wal_floor", "watched")
+    __slots__ = ("held", "held_bytes", "hops", "idle_at", "routers", "synced_head", "syncing", "wal_floor", "watched")
 
     def __init__(self) -> None:
         self.routers: dict[int, Router] = {}
@@ -101,6 +101,8 @@ class RouterPart:
         self.synced_head = 0
         """The frames that the records up to here depend on are known to be on disk."""
         self.syncing = False
+        self.idle_at = -1
+        """The head of the source up to which every router has forwarded; -1 if one may not have."""
         self.watched = False
         """Whether the pump subscribes to the topic's changes."""
         self.held: list[Block] = []
@@ -184,6 +186,8 @@ class Registry:
         if not part.routers:
             part.wal_floor = router.source.head
         part.routers[router.id] = router
+        if router.cursor < router.source.head:
+            part.idle_at = -1
         self.by_name[router.name] = router
         insort(self.names, router.name)
         self._lead_into(dest.id, [*self.into.get(dest.id, ()), router])

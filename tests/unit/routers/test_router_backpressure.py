@@ -1,5 +1,7 @@
 """Routers under pressure: they are the first to wait, and they lose nothing by it."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.unit.conftest import append, drop, open_engine, put, topic, values
@@ -7,7 +9,9 @@ from tests.unit.routers.conftest import route
 from topics.engine.engine import Engine
 from topics.model.errors import ThrottledError
 from topics.model.limits import Limits
+from topics.model.topic_config import Discard
 from topics.routers import pump
+from topics.routers.registry import Router
 from topics.testing import ManualClock
 
 
@@ -142,3 +146,50 @@ def test_a_source_that_is_deleted_while_it_is_held_back_is_forgotten(monkeypatch
     seconds(engine, clock, 1)
     assert not engine.core.held_sources
     append(engine, "a:source", "x")
+
+
+# The work of many routers of one source.
+
+
+def test_creating_a_router_does_not_look_at_the_others(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    advance = pump.Pump._advance
+
+    def counted(self: pump.Pump, router: Router) -> float:
+        tried.append(router.name)
+        return advance(self, router)
+
+    monkeypatch.setattr(pump.Pump, "_advance", counted)
+    append(engine, "a", 1)
+    for number in range(50):
+        route(engine, "a", f"b{number}", name=f"r{number}")
+    assert len(tried) <= 50
+    route(engine, "a", "late", name="late", from_seq=0)
+    assert values(engine, "late") == [1]
+    append(engine, "a", 2)
+    assert [values(engine, f"b{number}") for number in range(50)] == [[2]] * 50
+    assert values(engine, "late") == [1, 2]
+
+
+def test_routers_that_an_obstacle_stops_take_turns(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(200):
+        put(engine, f"b{number}", cap_records=1, discard=Discard.REJECT)
+        append(engine, f"b{number}", "full")
+        route(engine, "a", f"b{number}", name=f"r{number}")
+    tried: list[str] = []
+    attempt = pump.Pump._try_alone
+
+    def counted(self: pump.Pump, router: Router) -> float:
+        tried.append(router.name)
+        return attempt(self, router)
+
+    monkeypatch.setattr(pump.Pump, "_try_alone", counted)
+    runs: list[Callable[[], None]] = []
+    engine.routing.pump.cost_a_tick = 1
+    monkeypatch.setattr(engine.core, "defer", runs.append)
+    append(engine, "a", 1)
+    while runs:
+        before = len(tried)
+        runs.pop(0)()
+        assert len(tried) - before <= 1 / pump._COST_OF_NOTHING
+    assert {f"r{number}" for number in range(200)} == set(tried)
