@@ -131,6 +131,10 @@ class TopicConfig(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     leases_durable: bool = False
     retain_for_consumers: int = 0
     """Bytes up to which caps and `ttl_ms` leave records that the slowest consumer has not committed."""
+    max_per_second: int = 0
+    """Jobs that are handed out within any second."""
+    max_leased: int = 0
+    """Jobs that are leased at once."""
 
     def __post_init__(self) -> None:
         # Enforced on construction, so that no config made by hand or read from an old file can contradict itself.
@@ -163,6 +167,8 @@ class TopicConfigPatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     dead_letter: str | UnsetType | None = UNSET
     leases_durable: bool | UnsetType = UNSET
     retain_for_consumers: int | UnsetType = UNSET
+    max_per_second: int | UnsetType = UNSET
+    max_leased: int | UnsetType = UNSET
 
 
 class TagMatch(msgspec.Struct, frozen=True, gc=False):

@@ -74,7 +74,8 @@ def tidied(value: Any, unlike: set[str]) -> Any:
     if isinstance(value, dict):
         unlike = unlike | {"content_type"} if "topic" in value else unlike
         unlike = unlike | {"committed_ms", "lag_ms", "losses"} if "consumer" in value else unlike
-        unlike = unlike | {"retain_for_consumers"} if "leases_durable" in value else unlike
+        if "leases_durable" in value:
+            unlike = unlike | {"retain_for_consumers", "max_per_second", "max_leased"}
         # The message of an error is for people and may change; its code may not.
         unlike = unlike | {"message"} if "code" in value else unlike
         # Epochs of topics that the folder has are kept; those of later ones are times, and were numbers.

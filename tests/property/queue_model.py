@@ -45,12 +45,19 @@ class QueueModel:
     dead_lettered: int = 0
     now: int = 0
     paused: bool = False
+    began: int = 0
+    """When the process started."""
+    max_per_second: int = 0
+    max_leased: int = 0
+    handed_out: list[int] = field(default_factory=list)
+    """When the process delivered each job."""
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: int, offset: int = 0) -> None:
+        """Time passed; the clock on the wall is wrong by `offset`."""
         self.now = now
         for job in self.jobs.values():
             if job.leased and job.deadline < now:
-                job.fail(job.deadline, "lease expired")
+                job.fail(job.deadline + offset, "lease expired")
                 job.let_go()
             if job.ready_at and job.ready_at <= now:
                 job.ready_at = 0
@@ -66,6 +73,16 @@ class QueueModel:
 
     def ready(self) -> list[Job]:
         return [job for _, job in sorted(self.jobs.items()) if not job.leased and not job.ready_at]
+
+    def room(self) -> int:
+        """The number of jobs that the limits allow to deliver now."""
+        room = 1000
+        if self.max_leased:
+            room = min(room, self.max_leased - len(self.leases()))
+        if self.max_per_second:
+            recent = sum(moment > self.now - 1000 for moment in self.handed_out)
+            room = min(room, 0 if self.now < self.began + 1000 else self.max_per_second - recent)
+        return max(room, 0)
 
     def leases(self) -> dict[int, tuple[str, int, int]]:
         return {job.seq: (job.node, job.deadline, job.deliveries) for job in self.jobs.values() if job.leased}
@@ -129,6 +146,8 @@ class QueueModel:
         assert not job.leased, f"job {seq} is held by {job.node} and was given to {node}"
         assert not job.ready_at, f"job {seq} is held back until {job.ready_at}"
         assert not self.is_doomed(job), f"job {seq} was delivered too often"
+        assert self.room() > 0, f"job {seq} is over a limit"
+        self.handed_out.append(self.now)
         job.deliveries += 1
         assert (deliveries, value) == (job.deliveries, job.value)
         assert deadline > self.now
@@ -141,7 +160,8 @@ class QueueModel:
         self.dead[dead_seq] = (value, deliveries, src_seq)
         self.dead_lettered += 1
 
-    def restart(self, leases_survive: bool) -> None:
+    def restart(self, leases_survive: bool, now: int) -> None:
+        self.began, self.handed_out = now, []
         if not leases_survive:
             for job in self.jobs.values():
                 job.let_go(0 if job.deliveries else job.ready_at)

@@ -52,6 +52,8 @@ class QueueLaws(RuleBasedStateMachine):
         max_deliveries=st.sampled_from((0, 1, 2)),
         dead_letter_is_queue=st.booleans(),
         cap_records=st.sampled_from((0, 0, 9)),
+        max_per_second=st.sampled_from((0, 0, 3)),
+        max_leased=st.sampled_from((0, 0, 2)),
         seed=st.integers(0, 1000),
     )
     def begin(
@@ -62,6 +64,8 @@ class QueueLaws(RuleBasedStateMachine):
         max_deliveries: int,
         dead_letter_is_queue: bool,
         cap_records: int,
+        max_per_second: int,
+        max_leased: int,
         seed: int,
     ) -> None:
         self.disk, self.clock, self.entropy = FakeDisk(), ManualClock(), SeededEntropy(seed)
@@ -70,7 +74,13 @@ class QueueLaws(RuleBasedStateMachine):
         )
         self.leases_durable = leases_durable
         self.cap_records = cap_records
-        self.model = QueueModel(max_deliveries, now=self.clock.now_ms())
+        self.offset = 0
+        """By so much the clock on the wall was set since the last start."""
+        self.skewed = False
+        """Whether a lease or delay may have been logged by a wrong clock: a restart then may shorten it."""
+        self.model = QueueModel(
+            max_deliveries, now=self.now, began=self.now, max_per_second=max_per_second, max_leased=max_leased
+        )
         self.workers: list[Worker] = []
         self.value = 0
         self.gathers = self.jumped = False
@@ -81,10 +91,16 @@ class QueueLaws(RuleBasedStateMachine):
         patch = TopicConfigPatch(
             type=TopicType.QUEUE, durability=durability, leases_durable=leases_durable, lease_ms=1000,
             max_deliveries=max_deliveries, dead_letter="dead", cap_records=cap_records,
+            max_per_second=max_per_second, max_leased=max_leased,
         )  # fmt: skip
         self.engine.put_topic("jobs", patch, _ignore)
         if dead_letter_is_queue:
             self.engine.put_topic("dead", TopicConfigPatch(type=TopicType.QUEUE, durability=durability), _ignore)
+
+    @property
+    def now(self) -> int:
+        """The time of the model, which no jump changes."""
+        return self.clock.now_ms() - self.offset
 
     def start(self) -> None:
         self.engine = Engine.recover(self.disk, self.options, self.clock, self.entropy, boot_id="one")
@@ -105,13 +121,13 @@ class QueueLaws(RuleBasedStateMachine):
         values = list(range(self.value, self.value + count))
         self.value += count
         topic = self.engine.core.existing("jobs")
-        ready_at = self.clock.now_ms() + delay_ms if delay_ms else 0
+        ready_at = self.now + delay_ms if delay_ms else 0
         self.model.append(topic.staged_head + 1, values, ready_at, priority)
         self.evict()
         answers: list[AppendResult | TopicsError] = []
         batch = Batch(
             records=[Record.of(value, meta={"v": value}) for value in values], priority=priority,
-            delay_ms=0 if absolute else delay_ms, run_at=ready_at if absolute else None,
+            delay_ms=0 if absolute else delay_ms, run_at=ready_at + self.offset if absolute and ready_at else None,
         )  # fmt: skip
         self.engine.append("jobs", batch, answers.append)
         return answers
@@ -126,7 +142,8 @@ class QueueLaws(RuleBasedStateMachine):
 
     @rule(node=st.sampled_from(NODES), requested=COUNTS, lease_ms=st.none() | LEASES_MS)
     def claim(self, node: str, requested: int, lease_ms: int | None) -> None:
-        expected = self.model.next_claim(requested)
+        most = min(requested, self.model.room())
+        expected = self.model.next_claim(most)
         buried = self.model.dead_lettered
         answers: list[ClaimResult | TopicsError] = []
         self.engine.queues.claim("jobs", ClaimRequest(node=node, max=requested, lease_ms=lease_ms), answers.append)
@@ -143,7 +160,7 @@ class QueueLaws(RuleBasedStateMachine):
             assert seqs == expected[0]
             assert self.model.dead_lettered - buried == len(expected[1])
         assert (
-            len(seqs) == requested
+            len(seqs) == most
             or self.model.paused
             or not [job for job in self.model.ready() if not self.model.is_doomed(job)]
         )
@@ -153,7 +170,8 @@ class QueueLaws(RuleBasedStateMachine):
             reported = msgspec.json.decode(job.fragment)
             assert reported["$seq"] == job.seq and reported["meta"] == {"v": reported["data"]}
             assert (reported["lease_id"], reported["deadline"]) == (job.lease_id, job.deadline)
-            self.model.deliver(job.seq, node, job.lease_id, job.deadline, reported["deliveries"], reported["data"])
+            deadline = job.deadline - self.offset
+            self.model.deliver(job.seq, node, job.lease_id, deadline, reported["deliveries"], reported["data"])
 
     @rule(data=st.data(), node=st.sampled_from(NODES), fenced=st.booleans())
     def ack(self, data: st.DataObject, node: str, fenced: bool) -> None:
@@ -209,8 +227,8 @@ class QueueLaws(RuleBasedStateMachine):
         held, skipped = self.model.held(node, seqs, lease_ids)
         for job in held:
             if reason or fatal:
-                job.fail(self.clock.now_ms(), reason, fatal)
-            job.let_go(self.clock.now_ms() + delay_ms if delay_ms and not fatal else 0)
+                job.fail(self.now + self.offset, reason, fatal)
+            job.let_go(self.now + delay_ms if delay_ms and not fatal else 0)
         answers: list[object] = []
         request = NackRequest(node=node, seqs=seqs, lease_ids=lease_ids, delay_ms=delay_ms, reason=reason, fatal=fatal)
         self.engine.queues.nack("jobs", request, answers.append)
@@ -224,11 +242,11 @@ class QueueLaws(RuleBasedStateMachine):
         seqs, lease_ids = self.some_jobs(data, fenced)
         held, skipped = self.model.held(node, seqs, lease_ids)
         for job in held:
-            job.deadline = self.clock.now_ms() + lease_ms
+            job.deadline = self.now + lease_ms
         answers: list[object] = []
         request = ExtendRequest(node=node, seqs=seqs, lease_ids=lease_ids, lease_ms=lease_ms)
         self.engine.queues.extend("jobs", request, answers.append)
-        deadlines = {job.seq: job.deadline for job in held}
+        deadlines = {job.seq: job.deadline + self.offset for job in held}
         assert (answers[0].deadlines, answers[0].skipped) == (deadlines, skipped)  # type: ignore[attr-defined]
 
     def some_jobs(self, data: st.DataObject, fenced: bool) -> tuple[list[int], list[str] | None]:
@@ -281,8 +299,14 @@ class QueueLaws(RuleBasedStateMachine):
     @rule(ms=st.sampled_from((1, 50, 100, 101, 400, 1001, 3000)))
     def pass_time(self, ms: int) -> None:
         self.clock.advance(ms)
-        self.model.tick(self.clock.now_ms())
+        self.model.tick(self.now, self.offset)
         self.engine.queues.alarms.run_due()
+
+    @rule(ms=st.sampled_from((0, 60_000, -60_000)))
+    def set_clock(self, ms: int) -> None:
+        """An operator sets the clock on the wall, or back to the right time."""
+        self.clock.jump(ms - self.offset)
+        self.offset = ms
 
     @rule(ms=st.sampled_from((-600_000, -50, 400, 86_400_000)))
     def jump_clock(self, ms: int) -> None:
@@ -357,15 +381,17 @@ class QueueLaws(RuleBasedStateMachine):
         return not self.jumped or not (self.leases_durable or any(job.ready_at for job in self.model.jobs.values()))
 
     @precondition(is_restart_exact)
+    @precondition(lambda self: not self.skewed)
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:
         self.workers = []
+        self.set_clock(0)
         if clean:
             self.engine.close_inline()
         else:
             self.engine._lock.release()
         self.start()
-        self.model.restart(self.leases_durable)
+        self.model.restart(self.leases_durable, self.now)
 
     # Laws
 
@@ -390,6 +416,8 @@ class QueueLaws(RuleBasedStateMachine):
         if not hasattr(self, "engine"):
             return
         self.find_dead_letters()
+        lasting = any(job.leased or job.ready_at for job in self.model.jobs.values())
+        self.skewed = lasting and (self.skewed or self.offset != 0)
         queues = self.engine.queues
         counters = queues.counters("jobs")
         found = (counters.ready, counters.in_flight, counters.delayed, counters.dead_lettered)
@@ -400,7 +428,8 @@ class QueueLaws(RuleBasedStateMachine):
             job.seq: (job.failures[0][1], *job.failures[-3:]) for job in self.model.jobs.values() if job.failures
         }
         leases = queues.list_leases("jobs", limit=1000).leases
-        assert {lease.seq: (lease.node, lease.deadline, lease.deliveries) for lease in leases} == self.model.leases()
+        held = {lease.seq: (lease.node, lease.deadline - self.offset, lease.deliveries) for lease in leases}
+        assert held == self.model.leases()
         assert queues.counters("jobs").paused is self.model.paused
         for state in ("ready", "leased", "delayed"):
             pages: list[JobPage | TopicsError] = []
@@ -419,7 +448,7 @@ class QueueLaws(RuleBasedStateMachine):
     @invariant()
     def no_worker_waits_while_there_are_jobs(self) -> None:
         if any(worker.requested for worker in getattr(self, "workers", ())) and not self.model.paused:
-            assert not self.model.ready()
+            assert not self.model.ready() or not self.model.room()
 
 
 def _ignore(outcome: object) -> None:

@@ -217,6 +217,8 @@ _HELP: dict[str, dict[str, str]] = {
             "Caps and `ttl_ms` keep the records behind the slowest consumer while the topic has at most so many bytes; "
             "0 for not at all."
         ),
+        "max_per_second": "Queue: most jobs that are handed out within any second; 0 is no limit.",
+        "max_leased": "Queue: most jobs that are leased at once; 0 is no limit.",
     },
     "PutAnswer": {
         "config": "Complete config.",

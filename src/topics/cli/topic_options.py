@@ -48,6 +48,8 @@ _HELP = {
     "dead_letter": "Queues: the dead-letter topic; none for none.",
     "leases_durable": "Queues: make leases durable across crashes.",
     "retain_for_consumers": "Keep uncommitted records of consumers up to this topic size, such as 1GiB; 0 for not.",
+    "max_per_second": "Queues: the maximum number of jobs handed out per second; 0 for no limit.",
+    "max_leased": "Queues: the maximum number of jobs leased at once; 0 for no limit.",
 }
 # The older form of `durability`.
 _LEFT_OUT = {"durable"}

@@ -122,6 +122,8 @@ _U64_FIELDS = (
     "claim_jitter_ms",
     "max_deliveries",
     "retain_for_consumers",
+    "max_per_second",
+    "max_leased",
 )
 _CHOICES: dict[object, type[enum.Enum]] = {"type": TopicType, "discard": Discard, "durability": Durability}
 _PATCH_DECODER = msgspec.json.Decoder(TopicConfigPatch)

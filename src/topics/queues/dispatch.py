@@ -19,6 +19,7 @@ from topics.log.commit_requests import AT_ONCE, CommitTiming
 from topics.log.frame import FrameKind
 from topics.model.errors import CorruptSegmentError, ShuttingDownError, ThrottledError, TopicNotFoundError, TopicsError
 from topics.model.limits import clamp_lease_ms
+from topics.queues.claim_limits import RateWindow, is_limited, room_for_leases
 from topics.queues.leases import ClaimedJob, Lease
 from topics.queues.queue_frames import (
     Ending,
@@ -138,6 +139,7 @@ class Dispatcher:
         self._alarms = alarms
         self._background = background
         self._bury = bury
+        self._began = core.steady()
 
     # Claims
 
@@ -246,7 +248,7 @@ class Dispatcher:
         self.refresh(queue)
         queue.scheduled = False
         hungry = self._hungry(queue)
-        if hungry and not queue.paused and queue.counters[0] > 0:
+        if hungry and not queue.paused and queue.counters[0] > 0 and self._room(queue) != 0:
             if topic.config.claim_jitter_ms:
                 self._open_window(queue, topic.config.claim_jitter_ms)
                 return
@@ -286,7 +288,7 @@ class Dispatcher:
             _refuse(claims, TopicNotFoundError(topic.name))
             self.end(queue, TopicNotFoundError(topic.name))
             return
-        cohort: list[Demand] = [*claims, *self._hungry(queue)]
+        cohort: list[Demand] = [*claims, *(self._hungry(queue) if self._room(queue) != 0 else ())]
         if cohort:
             self._serve_workers(queue, cohort)
         self._wait(queue)
@@ -300,6 +302,8 @@ class Dispatcher:
             queue.watching = True
             topic.notify_on_change(lambda: self._changed(queue))
         moment = queue.lease_table.next_change()
+        if topic.config.max_per_second and self._room(queue) == 0 and queue.rate is not None:
+            moment = queue.rate.next_room() if moment is None else min(moment, queue.rate.next_room())
         if queue.alarm is not None and queue.alarm.action is not None:
             if moment is not None and queue.alarm.due <= moment:
                 return
@@ -326,14 +330,18 @@ class Dispatcher:
             raise ShuttingDownError()
         self.check(queue)
         now = self.refresh(queue)
-        if queue.paused:
+        config = topic.config
+        room = self._room(queue, now) if is_limited(config) else None
+        if queue.paused or room == 0:
             for demand in cohort:
                 demand.deliver(topic.name, [], queue.counters[0], AT_ONCE)
             return
         requested = self._requested_counts(topic, cohort)
-        config = topic.config
+        most = sum(requested) if room is None else min(sum(requested), room)
         bound = config.max_deliveries if config.dead_letter is not None else 0
-        jobs, doomed = lease_table.take(sum(requested), queue.jobs, bound, config.dead_letter is not None)
+        jobs, doomed = lease_table.take(most, queue.jobs, bound, config.dead_letter is not None)
+        if queue.rate is not None:
+            queue.rate.add(now, len(jobs))
         # A cohort of one, the usual case, needs no division.
         hands = [jobs] if len(cohort) == 1 else deal(jobs, shares(len(jobs), requested))
         granted = [self._leases(queue, demand, hand, now) for demand, hand in zip(cohort, hands, strict=True)]
@@ -365,6 +373,18 @@ class Dispatcher:
 
             self._bury(topic, queue, doomed, buried)
             self.schedule(queue)
+
+    def _room(self, queue: Queue, now: int | None = None) -> int | None:
+        """The number of jobs that the limits of the queue allow to hand out now; None without limits."""
+        config = queue.jobs.topic.config
+        room = room_for_leases(config, queue.lease_table)
+        if not config.max_per_second:
+            queue.rate = None
+            return room
+        if queue.rate is None:
+            queue.rate = RateWindow(self._began)
+        rate = queue.rate.room(self._core.steady() if now is None else now, config.max_per_second)
+        return rate if room is None else min(rate, room)
 
     def _requested_counts(self, topic: Topic, cohort: Sequence[Demand]) -> list[int]:
         """The maximum number of jobs for each. Large jobs are pushed a few at a time: unread jobs of a worker are held

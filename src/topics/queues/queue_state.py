@@ -29,6 +29,7 @@ from topics.model.errors import CorruptSegmentError, TopicsError
 from topics.model.limits import MAX_U64
 from topics.model.records import words
 from topics.model.topic_config import TopicType
+from topics.queues.claim_limits import RateWindow
 from topics.queues.job_order import PRIORITY_BYTES
 from topics.queues.leases import ClaimDone, ClaimedJob, ClaimResult, Lease, LeaseTable
 from topics.queues.queue_frames import (
@@ -410,7 +411,18 @@ JOB_BYTES = 400
 class Queue:
     """The state of a queue besides its records."""
 
-    __slots__ = ("alarm", "jobs", "lease_table", "paused", "scheduled", "waiting", "watching", "window", "workers")
+    __slots__ = (
+        "alarm",
+        "jobs",
+        "lease_table",
+        "paused",
+        "rate",
+        "scheduled",
+        "waiting",
+        "watching",
+        "window",
+        "workers",
+    )
 
     def __init__(self, topic: Topic, core: EngineCore) -> None:
         self.lease_table = LeaseTable(core.totals.in_flight, core.time.wall_time)
@@ -424,6 +436,8 @@ class Queue:
         self.scheduled = False
         self.paused = False
         """Whether delivery is paused by request."""
+        self.rate: RateWindow | None = None
+        """Of a queue with `max_per_second`."""
         self.alarm: Alarm | None = None
         """The alarm for the next expiry; set only while there are workers."""
 

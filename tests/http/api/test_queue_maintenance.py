@@ -155,6 +155,27 @@ def test_only_queues_have_priorities(api: httpx.Client, name: str) -> None:
         refused(api.post(f"/v0/topics/{name}", json={"records": [{"data": 1}], **fields}), 409, "not_a_queue")
 
 
+def test_limits_of_a_queue(jobs: Callable[..., Jobs]) -> None:
+    queue = jobs(max_leased=2)
+    queue.append(1, 2, 3)
+    assert [job["data"] for job in queue.claim()] == [1, 2]
+    assert queue.claim(node="other") == []
+    assert queue.counters["ready"] == 1
+    queue.post("ack", node="w", seqs=[1])
+    assert [job["data"] for job in queue.claim()] == [3]
+
+
+def test_rate_of_a_queue(jobs: Callable[..., Jobs]) -> None:
+    queue = jobs(max_per_second=2)
+    queue.append(1, 2, 3)
+    moments: list[float] = []
+    deadline = time.monotonic() + 30
+    while len(moments) < 3 and time.monotonic() < deadline:
+        began = time.monotonic()
+        moments += [began] * len(queue.claim())
+    assert len(moments) == 3 and moments[2] - moments[0] > 0.9
+
+
 # Dead letters
 
 

@@ -21,6 +21,8 @@ const FIELDS = {
   claim_jitter_ms: ["Queues: how long claims are gathered before jobs are shared out.", "number", ms, "queue"],
   max_deliveries: ["Queues: deliveries before a job moves to the dead-letter topic; 0 is no limit.", "number", null, "queue"],
   dead_letter: ["Queues: the dead-letter topic.", "text", null, "queue"],
+  max_per_second: ["Queues: most jobs handed out per second; 0 is no limit.", "number", (value) => (value ? count(value) : ""), "queue"],
+  max_leased: ["Queues: most jobs leased at once; 0 is no limit.", "number", (value) => (value ? count(value) : ""), "queue"],
   leases_durable: ["Queues: leases and delivery counts survive a restart.", "switch", null, "queue"],
 };
 
