@@ -255,7 +255,7 @@ class Load:
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - the test reports it
+        except Exception as error:
             self.wrong.append(repr(error))
         finally:
             self._client.close()

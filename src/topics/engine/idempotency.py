@@ -185,6 +185,11 @@ class KeyMemory(Mapping[str, KnownAppend]):
         for block in self._blocks:
             block.written = min(block.written, written)
 
+    def defer(self, ms: int, now_ms: int) -> None:
+        """Extends the windows of all keys, as after a takeover by a server whose clock is ahead."""
+        for block in self._blocks:
+            block.written = min(block.written + ms, max(now_ms, block.written))
+
     def forget(self, oldest: int) -> None:
         """Drops keys written before a time."""
         blocks, by_key = self._blocks, self.by_key

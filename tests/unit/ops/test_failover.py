@@ -232,6 +232,25 @@ def test_a_renewal_whose_answer_was_lost_counts_from_its_first_attempt() -> None
     assert held.left_ms <= LEASE_MS - LEASE_MS // 8 - 1500
 
 
+def test_a_takeover_whose_first_record_had_no_answer_restores_all_the_same() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    _, engine = primary(disk, clock)
+    append(engine, "orders", 1)
+    other = Machine(disk, clock, SECOND, 2)
+    wait_out(clock, other)
+    faulty = FaultyFileSystem(disk, NO_FAULTS)
+    other.standby._leases = LeasePlace(faulty, PLACE)
+    # The record gets its name, and the calls behind that fail.
+    faulty.plan = FaultPlan(call=1, lasting=True, only=frozenset({"sync_dir"}))
+    assert other.try_to_start() is None
+    faulty.plan = NO_FAULTS
+    wait_out(clock, other)
+    engine = other.start()
+    assert other.lease is not None
+    assert other.lease.term == 3
+    assert values(engine, "orders") == [1]
+
+
 def test_a_released_lease_is_taken_at_once() -> None:
     disk, clock = FakeDisk(), ManualClock()
     machine, engine = primary(disk, clock)

@@ -101,6 +101,8 @@ _log = logging.getLogger(__name__)
 
 _RETRY_MS = 60_000
 """So long a failed backup is not tried again by itself, unless the interval is longer."""
+_RETRY_PRIMARY_MS = 1_000
+"""The same on a server with a lease that can ship no log yet."""
 
 Taken = Callable[[Manifest | TopicsError], None]
 
@@ -324,8 +326,10 @@ class Backups:
         needed = self.shipping.needs_backup
         if self.running or self._core.closed or self.root is None or not (interval or needed):
             return
-        wait = _RETRY_MS if self.shipping.broken else 0 if needed else interval
+        # Class `remote` waits for the backup that log shipping begins with.
+        retry = _RETRY_PRIMARY_MS if needed and self._core.path.lease is not None else _RETRY_MS
+        wait = retry if self.shipping.broken else 0 if needed else interval
         if self.error is not None:
-            wait = max(wait, _RETRY_MS)
+            wait = max(wait, retry)
         if self._tried_at is None or self._core.steady() - self._tried_at >= wait:
             self.take(lambda outcome: None)

@@ -290,6 +290,8 @@ class Restore:
         """Steps 3 and 4. `reason` is reported to readers of the skipped seqs."""
         options = msgspec.structs.replace(options, restoring=True, backup_dir=None)
         engine = Engine.recover(self._fs, options, clock, entropy)
+        if reason is LossReason.FAILOVER:
+            _defer_keys(engine, self._moment)
         topics = _finalize(engine, requested, gap, reason)
         engine.close_inline()
         if requested == ALL:
@@ -357,6 +359,15 @@ class Restore:
         finally:
             file.close()
         self._progress(sum(map(len, pieces)))
+
+
+def _defer_keys(engine: Engine, moment: int) -> None:
+    """Continues the windows of idempotency keys at a server whose clock may be ahead of the last one's, which read
+    `moment` last: no key expires early, and none earlier than if nobody had been the primary in between."""
+    now = engine.core.wall()
+    for topic in engine.core.topics.values():
+        if topic.keys is not None and now > moment:
+            topic.keys.defer(now - moment, now)
 
 
 def _finalize(engine: Engine, requested: RequestedTopics, gap: int, reason: LossReason) -> list[RestoredTopic]:

@@ -220,14 +220,18 @@ class LeaseKeeper:
             self._wake.clear()
             if self._stopped:
                 return
-            try:
-                if self._make(renewed) is None:
-                    self._look()
-            except OSError as error:
-                self.failures += 1
-                _log.warning("lease renewal failed", extra={"error": str(error), "left_ms": self.left_ms})
+            self.renew()
             if self.primary is not None:
                 return
+
+    def renew(self) -> None:
+        """Tries to renew the lease once, and looks who has it where another server was first."""
+        try:
+            if self._make(renewed) is None:
+                self._look()
+        except OSError as error:
+            self.failures += 1
+            _log.warning("lease renewal failed", extra={"error": str(error), "left_ms": self.left_ms})
 
     def _make(self, build: Callable[[LeaseRecord], LeaseRecord], stops: bool = False) -> LeaseRecord | None:
         """Creates the record after this server's newest one. Returns None if another server was first."""

@@ -73,7 +73,8 @@ class Standby:
         return None
 
     def _prepare(self, keeper: LeaseKeeper, newest: LeaseRecord | None) -> None:
-        if newest is not None and newest.holder != keeper.record.holder:
+        # Not the name in the new record: an attempt of this process without an answer may have made the last one.
+        if newest is not None and newest.holder != self._own:
             take_over(
                 self._place, self._fs, newest, keeper.record, self._options, self._clock, self._entropy
             )  # fmt: skip
