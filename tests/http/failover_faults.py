@@ -1,6 +1,6 @@
 """Faults between two servers and their object store, a mixed load of both protocols, and what must be true after it.
 
-Each server reaches the store through a proxy of its own, which can be slow, cut, silent, or lose answers after the
+Each server reaches the store through a separate proxy, which can be slow, cut, silent, or lose answers after the
 request took effect. The load notes every answer; readers follow both servers and note each record that they are shown.
 """
 
@@ -107,7 +107,7 @@ class FaultProxy:
 
 
 class FaultyServer(LiveServer):
-    """A server with a data folder and a proxy of its own; its clock may be off."""
+    """A server with a separate data folder and proxy; its clock may be off."""
 
     def __init__(self, folder: Path, store: S3Server, place: str, clock_off_s: int = 0, **settings: str) -> None:
         folder.mkdir()
@@ -175,7 +175,7 @@ class Load:
         self._urls = urls
         self._stop = threading.Event()
         self.wrong: list[str] = []
-        """What must never happen."""
+        """Violations that were found."""
         self.acked: dict[str, dict[int, str]] = {"orders": {}, "local": {}, "synced": {}}
         """The value of each acknowledged seq, by topic."""
         self.seen: dict[str, dict[int, str]] = {"orders": {}, "local": {}, "synced": {}}

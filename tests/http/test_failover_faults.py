@@ -27,10 +27,9 @@ class Trial:
     def __init__(self, folder: Path, store: S3Server) -> None:
         self.place = store.make_bucket() + "/place"
         self._environment = store.environment
-        lease = {"primary_lease_ms": str(LEASE_MS)}
         self.servers = [
-            FaultyServer(folder / "first", store, self.place, **lease),
-            FaultyServer(folder / "second", store, self.place, clock_off_s=-300, **lease),
+            FaultyServer(folder / "first", store, self.place, primary_lease_ms=str(LEASE_MS)),
+            FaultyServer(folder / "second", store, self.place, clock_off_s=-300, primary_lease_ms=str(LEASE_MS)),
         ]
         self.took_s: list[float] = []
         for server in self.servers:

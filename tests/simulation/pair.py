@@ -1,16 +1,14 @@
 """Two servers and one store in a simulation: takeovers under pauses, kills, power cuts and failing calls of the store.
 
-Each server has a disk, a clock and a loop of its own. The world runs them in slices of time; a paused server gets none,
+Each server has a separate disk, clock and loop. The world runs them in slices of time; a paused server gets none,
 while its clock goes on. Both share one store, a disk that never fails itself, over connections that do. Clients send
 to any server and read from any; the truth notes all answers.
 """
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from random import Random
-from typing import Any
-
-import msgspec
 
 from tests.simulation.machine import SimulatedLoop, SimulatedWorkers
 from tests.simulation.oracle import Broken
@@ -178,7 +176,11 @@ class Server:
     def call(self, function: Callable[[Engine], None]) -> None:
         """A request arrives."""
         if self.engine is not None:
-            self._loop.call_soon(lambda: self.serves and self.engine is not None and function(self.engine))
+            self._loop.call_soon(self._serve, function)
+
+    def _serve(self, function: Callable[[Engine], None]) -> None:
+        if self.engine is not None and self.serves:
+            function(self.engine)
 
     def _seek(self) -> None:
         found = self._standby._try(waits=True)
@@ -289,13 +291,9 @@ class PairWorld:
     def _set_up(self) -> None:
         self._until(lambda: any(server.serves for server in self.servers), "a server starts")
         made: list[object] = []
-        for name, durability in TOPICS.items():
-            self._first().call(
-                lambda engine, n=name, d=durability: engine.put_topic(n, TopicConfigPatch(durability=d), made.append)
-            )  # type: ignore[misc]
-        self._first().call(
-            lambda engine: engine.put_topic("last", TopicConfigPatch(durability=Durability.REMOTE), made.append)
-        )
+        for name, durability in (*TOPICS.items(), ("last", Durability.REMOTE)):
+            patch = TopicConfigPatch(durability=durability)
+            self._first().call(partial(Engine.put_topic, name=name, patch=patch, done=made.append))
         self._go_on(3000, busy=False)
         if len(made) != 4 or any(isinstance(one, Exception) for one in made):
             raise Broken(f"the topics are not made: {made}")
@@ -385,6 +383,6 @@ class PairWorld:
         server.call(read)
 
 
-def summary(world: PairWorld) -> dict[str, Any]:
+def summary(world: PairWorld) -> dict[str, int]:
     counts = {name: len(acked) for name, acked in world.truth.acked.items()}
-    return msgspec.to_builtins({"takeovers": world.truth.takeovers, **counts})
+    return {"takeovers": world.truth.takeovers, **counts}
