@@ -115,6 +115,9 @@ def test_job_is_shown_in_full_and_its_payload_is_text(
         assert page.evaluate("window.pwned") is None
         box.get_by_role("button", name="Close").click()
         expect(page.get_by_role("button", name="Show job 3")).to_be_focused()
+        append(queue, QUEUE, [{"data": "urgent"}], priority=7)
+        row = page.get_by_role("row", name=re.compile("urgent"))
+        expect(row.locator("td").nth(1)).to_have_text("7")
         choose(page, "Leased")
         page.get_by_role("button", name="Show job 2").click()
         for text in ("Last failures", "timeout", "delivery 1 by ann", "Worker", "ben"):

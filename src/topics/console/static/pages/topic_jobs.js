@@ -1,10 +1,11 @@
 // The jobs of a queue by state: a list that is kept up to date, one job in full, and the operations on it.
 
 import { ApiError, exactly, may, post, topicPath } from "../api.js";
-import { fill, h, say } from "../dom.js";
+import { h, say } from "../dom.js";
 import { ago, count, duration, iso, moment, plural } from "../format.js";
 import { oneLine, pretty } from "../json.js";
 import { topicLink } from "../links.js";
+import { liveTable, since } from "../live_table.js";
 import { button, card, dialog, facts, note, sure, textField, toast } from "../parts.js";
 
 const PAGE = 50;
@@ -28,18 +29,15 @@ export function jobList(context, changed) {
   const choices = Object.fromEntries(Object.keys(STATES).filter((one) => one !== "dead" || dead).map((one) => [one, button(STATES[one], () => choose(one), { kind: "state" })]));
   if (!(state in choices)) state = "ready";
   const tag = textField({ type: "search", placeholder: "Only jobs with the tag…", "aria-label": "Only jobs with the tag", "data-slash": true, value: query.get("tag") ?? "" });
-  const head = h("tr");
-  const body = h("tbody");
-  const list = h("div.scrolls", { tabindex: "0", role: "region", "aria-label": "Jobs" }, h("table", h("caption.unseen", "Jobs"), h("thead", head), body));
+  const list = liveTable("Jobs");
   const none = note();
   const first = button("First page", () => { starts = [0]; load(); }, { kind: "small" });
   const next = button("Next page", () => { starts.push(shown.next); load(); }, { kind: "small" });
   const told = h("span.soft.grow", { role: "status" });
-  const rows = new Map();
   tag.addEventListener("input", () => { context.note({ tag: tag.value }); starts = [0]; load(); });
   const element = card("Jobs",
     h("div.row.toolbar", h("div.row.near", { role: "group", "aria-label": "State of the jobs" }, Object.values(choices)), h("div.grow", tag)),
-    none, list, h("div.row.pages", told, first, next));
+    none, list.element, h("div.row.pages", told, first, next));
   choose(state, false);
   return { element, look };
 
@@ -47,16 +45,15 @@ export function jobList(context, changed) {
     state = one;
     context.note({ state: state === "ready" ? null : state });
     for (const [key, choice] of Object.entries(choices)) choice.setAttribute("aria-pressed", String(key === state));
-    fill(head, columns().map(([title, , kind]) => h("th", { scope: "col", class: kind }, title)));
+    list.setColumns(columns().map(([title, cell, kind]) => ({ title, cell, class: kind })));
     starts = [0];
-    rows.clear();
     if (loads) load();
   }
 
   async function look(counts, sign) {
     for (const [key, choice] of Object.entries(choices)) say(choice.firstChild, `${STATES[key]}${counts[key] === null ? "" : ` ${count(counts[key])}`}`);
     if (sign !== shown.sign || Date.now() - shown.at > STALE_MS) await read(sign);
-    for (const row of rows.values()) row.later?.();
+    list.tick();
   }
 
   function load() { return read(shown.sign).catch((error) => { if (error.name !== "AbortError") toast(error.message, "bad"); }); }
@@ -76,22 +73,8 @@ export function jobList(context, changed) {
     draw(jobs);
   }
 
-  /** A job that has not changed keeps its row, so that the keyboard stays where it is. */
   function draw(jobs) {
-    const before = [...body.children];
-    const kept = new Map(rows);
-    rows.clear();
-    for (const job of jobs) {
-      const key = JSON.stringify([job.$seq, job.deliveries, job.deadline, job.ready_at, job.worker, job.failures]);
-      rows.set(key, kept.get(key) ?? drawn(job));
-    }
-    const after = [...rows.values()].map((row) => row.element);
-    if (before.length !== after.length || after.some((one, i) => one !== before[i])) {
-      const focused = body.contains(document.activeElement) ? document.activeElement : null;
-      body.replaceChildren(...after);
-      if (focused) (focused.isConnected ? focused : list).focus({ preventScroll: true });
-    }
-    list.hidden = !jobs.length;
+    list.show(jobs, (job) => JSON.stringify([job.$seq, job.deliveries, job.deadline, job.ready_at, job.worker, job.failures]));
     say(none, jobs.length ? "" : shown.next !== null ? "No job was found yet." : tag.value ? `No ${state} job has this tag.` : NONE[state]);
     none.hidden = jobs.length > 0;
     first.hidden = starts.length < 2;
@@ -104,11 +87,12 @@ export function jobList(context, changed) {
     const times = (job) => (job.deliveries === undefined ? "0" : most && state !== "dead" ? `${job.deliveries} of ${most}` : count(job.deliveries));
     return [
       ["Job", (job) => button(count(job.$seq), () => inFull(job), { kind: "small", name: `Show job ${count(job.$seq)}` }), "number"],
+      ...(state === "dead" ? [] : [["Priority", (job) => (job.priority ? count(job.priority) : ""), "number wide"]]),
       ...{
-        ready: [["Appended", (job) => since(() => ago(job.$ts), job.$ts), "number wide"]],
-        leased: [["Worker", (job) => job.worker, "name"], ["Lease ends", (job) => since(() => ago(job.deadline), job.deadline), "number"]],
-        delayed: [["Ready", (job) => since(() => ago(job.ready_at), job.ready_at), "number"]],
-        dead: [["Dead since", (job) => since(() => ago(job.$ts), job.$ts), "number"]],
+        ready: [["Appended", (job) => since(job.$ts), "number wide"]],
+        leased: [["Worker", (job) => job.worker, "name"], ["Lease ends", (job) => since(job.deadline), "number"]],
+        delayed: [["Ready", (job) => since(job.ready_at), "number"]],
+        dead: [["Dead since", (job) => since(job.$ts), "number"]],
       }[state],
       ["Tag", (job) => job.$tag, "tag"],
       ["Deliveries", times, "number"],
@@ -116,16 +100,6 @@ export function jobList(context, changed) {
       ["Data", (job) => h("span.mono", oneLine(job.data, 120)), "data wide"],
       ["Actions", (job) => h("div.row.near", actions(job).map(([text, act, kind]) => button(text, () => act(job), { kind: `small ${kind ?? ""}`, name: `${text} job ${count(job.$seq)}` })))],
     ];
-  }
-
-  function drawn(job) {
-    const laters = [];
-    const cells = columns().map(([, cell, kind]) => {
-      const made = cell(job);
-      if (made?.later) laters.push(made.later);
-      return h("td", { class: kind }, made?.later ? made.element : made);
-    });
-    return { element: h("tr", cells), later: laters.length ? () => laters.forEach((one) => one()) : null };
   }
 
   function actions(job) {
@@ -154,6 +128,7 @@ export function jobList(context, changed) {
         [state === "dead" ? "Dead since" : "Appended", when(job.$ts)],
         job.$tag ? ["Tag", job.$tag] : null,
         job.$node ? ["Node", job.$node] : null,
+        job.priority ? ["Priority", count(job.priority)] : null,
         job.worker ? ["Worker", job.worker] : null,
         job.deadline ? ["Lease ends", when(job.deadline)] : null,
         job.ready_at ? ["Ready", when(job.ready_at)] : null,
@@ -204,9 +179,3 @@ export function jobList(context, changed) {
 }
 
 const reasonOf = (failure) => (failure ? failure.reason || (failure.fatal ? "fatal" : "no reason was given") : "");
-
-/** A time that is said anew as it passes. */
-function since(text, ms) {
-  const element = h("time", { datetime: iso(ms), title: iso(ms) }, text());
-  return { element, later: () => say(element, text()) };
-}
