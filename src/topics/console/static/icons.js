@@ -6,6 +6,7 @@ const PATHS = {
   overview: "M3 13h4l3-8 4 14 3-6h4",
   topics: "M4 6h16M4 12h16M4 18h10",
   queues: "M4 5h16v4H4zM4 15h16v4H4zM12 9v6",
+  schedules: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16M12 8v4l3 3",
   consumers: "M4 6h16M4 12h9M4 18h16M16 9l4 3-4 3z",
   routers: "M6 6a2 2 0 1 0 0 .01M18 6a2 2 0 1 0 0 .01M18 18a2 2 0 1 0 0 .01M8 6h8M7.5 7.5l9 9",
   search: "M10.5 4a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13M15.5 15.5 20 20",

@@ -13,6 +13,7 @@ const PAGES = {
   topics: () => import("./pages/topics.js"),
   topic: () => import("./pages/topic.js"),
   queues: () => import("./pages/queues.js"),
+  schedules: () => import("./pages/schedules.js"),
   consumers: () => import("./pages/consumers.js"),
   routers: () => import("./pages/routers.js"),
   search: () => import("./pages/search.js"),

@@ -6,7 +6,7 @@ import { topicLink } from "./links.js";
 import { newId } from "./parts.js";
 
 const PLACES = [
-  ["Overview", "#/overview"], ["Topics", "#/topics"], ["Queues", "#/queues"], ["Consumers", "#/consumers"], ["Routers", "#/routers"],
+  ["Overview", "#/overview"], ["Topics", "#/topics"], ["Queues", "#/queues"], ["Schedules", "#/schedules"], ["Consumers", "#/consumers"], ["Routers", "#/routers"],
   ["Schemas", "#/schema"], ["Search", "#/search"], ["Pipeline", "#/pipeline"], ["Keys and settings", "#/settings"],
 ];
 const SHOWN = 12;

@@ -7,7 +7,7 @@ import { hidePlace, openPalette } from "./palette.js";
 import { button } from "./parts.js";
 
 const ENTRIES = [
-  ["overview", "Overview"], ["topics", "Topics"], ["queues", "Queues"], ["consumers", "Consumers"], ["routers", "Routers"], ["schema", "Schemas"],
+  ["overview", "Overview"], ["topics", "Topics"], ["queues", "Queues"], ["schedules", "Schedules"], ["consumers", "Consumers"], ["routers", "Routers"], ["schema", "Schemas"],
   ["search", "Search"], ["pipeline", "Pipeline"], ["settings", "Keys and settings"],
 ];
 const HOME = { topic: "topics" };
