@@ -76,6 +76,12 @@ class Demo:
                 api.post("/v1/stream/flights/_schema", json=update).raise_for_status()
             queue = {"type": "queue", "lease_ms": 10_000, "max_deliveries": 3, "dead_letter": "notices.failed"}
             api.put("/v0/topics/notices", json=queue).raise_for_status()
+            for name, when in (
+                ("notices.digest", {"every_ms": 60_000}),
+                ("notices.report", {"cron": "0 6 * * 1-5", "timezone": "Europe/Berlin"}),
+            ):
+                job = {"topic": "notices", "tag": "schedule", "data": {"report": name}, **when}
+                api.put(f"/v0/schedules/{name}", json=job).raise_for_status()
             api.put("/v0/topics/github", json={}).raise_for_status()
             api.put("/v0/topics/github.recent", json={"cap_records": 100}).raise_for_status()
             for name, dest, tags in (

@@ -24,6 +24,7 @@ PICTURES = {
     "console": ("picture-gap-light",),
     "overview": ("picture-overview-light",),
     "queue": ("picture-queue-light",),
+    "schedules": ("picture-schedules-light",),
     "consumer": ("picture-consumer-light",),
     "routers": ("picture-routers-light",),
     "schema": ("picture-schema-light",),

@@ -37,6 +37,10 @@ def fill(api: httpx.Client) -> None:
             api.post(f"/v0/topics/{topic}/consumers/{name}/commit", json={"seq": seq}).raise_for_status()
 
 
+    yearly = {"topic": "orders", "cron": "0 0 1 1 *", "data": {HOSTILE: HOSTILE}}
+    api.put("/v0/schedules/orders.yearly", json=yearly).raise_for_status()
+
+
 def fill_queue(api: httpx.Client) -> None:
     queue = {"type": "queue", "lease_ms": 600_000, "max_deliveries": 1, "dead_letter": "failed"}
     api.put("/v0/topics/jobs", json=queue).raise_for_status()

@@ -14,7 +14,7 @@ PLACES = {
     "overview": ".chart path.line[d]", "topics": "td.name", "topic/recent": ".record",
     "topic/orders/live?seq=3": ".detail pre", "topic/orders/append": "textarea", "topic/orders/config": "td select",
     "queues": "td.name", "topic/jobs/queue?state=leased": "td.name", "routers": "svg.graph a",
-    "consumers": "td.name", "consumers/recent/slow": ".chart path.line[d]", "schema": "td.name",
+    "schedules": "td.name", "consumers": "td.name", "consumers/recent/slow": ".chart path.line[d]", "schema": "td.name",
     "topic/bills/schema": "pre.json", "search/weblog?q=card&explain=1": ".hit", "search": ".choices a",
     "settings": "td.name", "pipeline": ".figures .figure",
 }  # fmt: skip

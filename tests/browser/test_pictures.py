@@ -56,6 +56,10 @@ def jobs(page: Page) -> None:
     expect(page.locator("td.reason").nth(5)).to_contain_text("phone is off", timeout=120_000)
 
 
+def schedules(page: Page) -> None:
+    expect(page.get_by_role("row", name=re.compile("digest"))).to_contain_text("ago", timeout=120_000)
+
+
 def consumer(page: Page) -> None:
     expect(page.locator(".chart path.line").first).to_have_attribute(
         "d", re.compile(r"^(?:[ML][^ML]*){20,}$"), timeout=120_000
@@ -67,6 +71,7 @@ STOPS = {
     "gap": ("topic/github.recent", gap),
     "search": ("search/weblog?q=card", search),
     "queue": ("topic/notices/queue?state=dead", jobs),
+    "schedules": ("schedules", schedules),
     "consumer": ("consumers/github/warehouse", consumer),
     "routers": ("routers", lambda page: expect(page.locator("svg.graph a").nth(3)).to_be_visible()),
     "schema": (

@@ -20,8 +20,8 @@ export default async function render(context) {
   const letters = h("div");
   let paused = null;
   const jobs = jobList(context, look);
-  fill(body, pausing, h("div.figures", Object.values(figures).map((one) => one.element)), band,
-    card("Workers", workers), jobs.element, dead ? letters : null);
+  fill(body, h("div.figures", Object.values(figures).map((one) => one.element)), band,
+    card("Workers", h("div.row", h("div.grow", workers), pausing)), jobs.element, dead ? letters : null);
   if (dead) drawLetters();
   await context.every(LOOK_MS, look);
 
