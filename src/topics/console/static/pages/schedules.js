@@ -91,7 +91,7 @@ export default async function render(context) {
 }
 
 function due(one) {
-  return one.cron === null ? `every ${duration(one.every_ms)}` : [mono(one.cron), h("span.soft", ` ${one.timezone}`)];
+  return one.cron === null ? `every ${duration(one.every_ms).replace(/ 0 (s|min)$/, "")}` : [mono(one.cron), h("span.soft", ` ${one.timezone}`)];
 }
 
 function state(one) {
