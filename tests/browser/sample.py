@@ -36,7 +36,6 @@ def fill(api: httpx.Client) -> None:
         if seq:
             api.post(f"/v0/topics/{topic}/consumers/{name}/commit", json={"seq": seq}).raise_for_status()
 
-
     yearly = {"topic": "orders", "cron": "0 0 1 1 *", "data": {HOSTILE: HOSTILE}}
     api.put("/v0/schedules/orders.yearly", json=yearly).raise_for_status()
 
