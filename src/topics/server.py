@@ -13,20 +13,21 @@ import ipaddress
 import logging
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 import uvloop
 
-from topics.api.app import Api
+from topics.api.app import Api, Waiting
 from topics.api.auth import BadKeyError, KeyRing, KeyStore, Tokens
 from topics.api.cors import BadOriginError, BrowserRules
 from topics.api.live import Live, LiveLimits
 from topics.api.metrics_history import sample_of
 from topics.api.operator_routes import OpsHandlers
 from topics.api.request_logs import AccessLog, Audit, BadProxyError, TrustedProxies, write_whole
+from topics.api.standby import StandbyRules
 from topics.api.tracing import Tracing
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.api.v1.server_details import ServerRoutes
@@ -51,6 +52,7 @@ from topics.model.settings import Settings, SettingsError
 from topics.model.topic_config import Durability
 from topics.ops.failover.lease_keeper import LeaseKeeper
 from topics.ops.failover.standby import Standby
+from topics.ops.failover.standby_reads import StandbyReads
 from topics.ops.failover.takeover import Place
 from topics.search.service.backend import SearchProcess
 from topics.search.service.index_file_cache import HeldUp, IndexFileCache, IndexFileCoverage, IndexFiles
@@ -214,17 +216,56 @@ class Front:
         self._routes = routes
         self._webhooks = webhooks
         self._services: StreamServices | None = None
+        self._close_follower: Callable[[], Awaitable[None]] | None = None
+        http.sleep_while(self._is_busy)
 
     def open(self, engine: Engine, held_up: Callable[[Topic], HeldUp | None] = lambda topic: None) -> None:
         """Serves an engine that was started."""
         services = StreamServices(engine, self._settings, self._webhooks, self._around, held_up)
         self._services = services
-        self.http.sleep_while(lambda: engine.committing or services.searcher.is_asked)
         self._live.open(engine, services.search)
         self._routes.open(services.streams, services.subscriptions)
-        services.start()
+        if not engine.options.following:
+            services.start()
+        self.ops.history.stop()
         self.ops.history.start(lambda: sample_of(engine, self.http), _later)
         self.api.engine = engine
+
+    def _is_busy(self) -> bool:
+        engine, services = self.api.engine, self._services
+        return engine is not None and (engine.committing or (services is not None and services.searcher.is_asked))
+
+    async def follow(self, engine: Engine) -> None:
+        """Serves reads from an engine of a standby in place of the one before. Connections that wait there are ended,
+        and their clients connect again."""
+        loop, counters, before = asyncio.get_running_loop(), self.http.counters, list(self.api.waits)
+        engine.start(loop, ThreadWorkers(loop, lambda: counters.heard))
+        close = self._close_follower
+        standby = self.ops.standby
+        assert standby is not None
+        self.api.standby = StandbyRules(lambda: standby.lag_ms, lambda: self.api.primary)
+        self.open(engine)
+        services = self._services
+
+        async def close_this() -> None:
+            if services is not None:
+                await services.close()
+            await engine.close()
+
+        self._close_follower = close_this
+        await self._end(before, close)
+
+    async def end_following(self) -> None:
+        """The primary's own engine was opened, or the server stops."""
+        before = list(self.api.waits) if self.api.standby is not None else []
+        close, self._close_follower, self.api.standby = self._close_follower, None, None
+        await self._end(before, close)
+
+    async def _end(self, waiting: list[Waiting], close: Callable[[], Awaitable[None]] | None) -> None:
+        for one in waiting:
+            one.end()
+        if close is not None:
+            await close()
 
     async def close(self) -> None:
         """Ends webhook calls in progress, the search process and the port."""
@@ -309,6 +350,7 @@ async def serve(
         if front.ops.lease is not None:
             # Last: the next primary begins at once.
             await asyncio.to_thread(front.ops.lease.release)
+        await front.end_following()
         await front.close()
 
 
@@ -516,8 +558,15 @@ async def _take_lease(settings: Settings, front: Front, stop: asyncio.Event, url
     waits = _is_on(settings.standby)
     taking = _in_thread("topics-standby", lambda: standby.become_primary(waits))
     stopping = asyncio.create_task(stop.wait())
+    following = _follow_primary(settings, front, place, options) if waits and _is_on(settings.standby_reads) else None
     await asyncio.wait((taking, stopping), return_when=asyncio.FIRST_COMPLETED)
     standby.stop.set()
+    if following is not None and front.ops.standby is not None:
+        # A restore that goes on in its thread ends by itself: the takeover does not wait for it.
+        front.ops.standby.stop()
+        following.cancel()
+        await asyncio.wait((following,), timeout=1.0)
+        front.ops.standby.close()
     if not taking.done():
         # A takeover that is cut short begins again at the next start.
         taking.cancel()
@@ -526,6 +575,15 @@ async def _take_lease(settings: Settings, front: Front, stop: asyncio.Event, url
     front.ops.lease = taking.result()
     front.api.primary = None
     return front.ops.lease
+
+
+def _follow_primary(settings: Settings, front: Front, place: Place, options: EngineOptions) -> asyncio.Task[None]:
+    """Serves reads from the log of the primary, until the standby is stopped."""
+    reads = front.ops.standby = StandbyReads(
+        place, PosixFileSystem(), options, SystemClock(), SystemEntropy(), settings.standby_poll_ms,
+        lambda: front.api.primary or "", front.follow, partial(_in_thread, "topics-follower"), boot_id(),
+    )  # fmt: skip
+    return asyncio.create_task(reads.run())
 
 
 async def _run_engine(
@@ -557,6 +615,7 @@ async def _run_engine(
     record_first_use(settings)
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: _work_number(engine, settings))
     front.open(engine, lambda topic: held_up(supervisor, topic.name))
+    await front.end_following()
     ops.pipeline_state = lambda: pipeline_answer(supervisor, _sealed_since(engine, supervisor), engine.wall())
     supervisor.start()
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": engine.topic_count})

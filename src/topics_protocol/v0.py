@@ -340,6 +340,12 @@ class ReadyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """How far the newest backup is behind; None where none was taken since the start."""
     primary_term: int | None = None
     """The term of this primary; None on a server without a lease."""
+    role: str = "primary"
+    """`primary`, or `standby` for a server that serves reads only."""
+    primary: str | None = None
+    """Of a standby: the URL of its primary, where it is known."""
+    lag_ms: int | None = None
+    """Of a standby: how far its state is behind."""
 
 
 class KeyAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,6 +57,7 @@ class FakeEngine:
         self.set_tenants = list
         self.streams = None
         self.backups = SimpleNamespace(lag_ms=None)
+        self.options, self.committing = SimpleNamespace(following=False), False
         self.checkpointer = SimpleNamespace(catalog=SimpleNamespace(work_number=0, families_number=0))
 
     def stats(self) -> SimpleNamespace:
@@ -149,6 +150,9 @@ def test_a_life(tmp_path: Path, engine: FakeEngine) -> None:
                 "disk_full": False,
                 "backup_lag_ms": None,
                 "primary_term": None,
+                "role": "primary",
+                "primary": None,
+                "lag_ms": None,
             }
             assert (status, body) == (200, reported)
         assert (await probe("/nowhere"))[0] == 404
@@ -241,7 +245,7 @@ def test_what_the_catalog_does_not_name_yet_is_behind(tmp_path: Path) -> None:
 
 
 def test_every_engine_option_is_a_setting_of_the_same_name() -> None:
-    shared = set(EngineOptions.__struct_fields__) - {"limits", "track_removals", "restoring"}
+    shared = set(EngineOptions.__struct_fields__) - {"limits", "track_removals", "restoring", "following"}
     decided = {"data_dir", "cold_dir", "backup_dir", "wal_shards", "full_disk_reserve_bytes"}
     defaults = EngineOptions(data_dir="")
     assert all(getattr(defaults, name) == getattr(Settings(), name) for name in shared - decided)

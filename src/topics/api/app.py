@@ -27,6 +27,7 @@ from topics.api.error_responses import (
 )
 from topics.api.request_batching import BatchedProtocol, BatchingBackoff, RequestBatcher
 from topics.api.request_logs import Audit, RouteCounters
+from topics.api.standby import StandbyRules, redirection
 from topics.api.tracing import Tracing
 from topics.engine.engine import Engine
 from topics.http.exchange import BatchHandler, Exchange, OneRequest
@@ -146,6 +147,10 @@ class Call(msgspec.Struct, eq=False):
         return (self.seconds() - self.exchange.started) * 1000.0
 
     def refuse(self, error: TopicsError) -> None:
+        redirect = redirection(self.exchange.head, error) if isinstance(error, NotPrimaryError) else ()
+        if redirect:
+            self.finish(307, b"", redirect, "")
+            return
         status, body = refusal_of(error_for(self.key, error), self.exchange.head.path, self.spent_ms())
         self.finish(status, body, error_headers(error))
 
@@ -407,6 +412,8 @@ class Api:
         self.draining = False
         self.primary: str | None = None
         """While this server is a standby: the address of the primary, empty where it is not known."""
+        self.standby: StandbyRules | None = None
+        """Set while a standby serves reads from its follower."""
         self.probe_auth = False
         self.scheme = "http"
         self.audit: Audit | None = None
@@ -451,12 +458,18 @@ class Api:
                 self.audit.refused(head, refusal.status, error.code, self._asking)
             return refusal
         route = match.route  # type: ignore[attr-defined]
+        if self.standby is not None and not route.ops:
+            refused = self.standby.admit(head, route.scopes)
+            if refused is not None:
+                if self.audit is not None:
+                    self.audit.refused(head, refused.status, "not_primary", self._asking)
+                return refused
         limit = self._body_bytes_max
         if not route.large_body:
             limit = min(limit, route.body_bytes_max)
         head.takes_large = route.large_body
         # A token in the query ends some time, which nothing reports.
-        passing = match.version is None  # type: ignore[attr-defined]
+        passing = match.version is None or self.standby is not None  # type: ignore[attr-defined]
         return OneRequest(limit) if passing else limit
 
     def batch_handler(self, head: RequestHead) -> BatchHandler | None:

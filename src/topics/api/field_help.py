@@ -578,7 +578,10 @@ _HELP: dict[str, dict[str, str]] = {
         "read_only_shards": "Log shards that refuse writes; all of them once the data folder was removed or replaced.",
         "disk_full": "Whether only requests that free space are accepted.",
         "backup_lag_ms": "Age of the newest state in the backup storage; null before the first backup.",
-        "primary_term": "Term of this primary; null without a lease. A standby answers 421 `not_primary`.",
+        "primary_term": "Term of this primary; null without a lease.",
+        "role": "`primary`, or `standby` for a server that serves reads only.",
+        "primary": "Standby: URL of the primary, null while unknown.",
+        "lag_ms": "Standby: how far its state is behind; null on a primary.",
     },
     "SelfAnswer": {
         "version": "Server version.",

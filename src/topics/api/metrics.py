@@ -44,6 +44,10 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     primary_term: int = 0
     lease_left_ms: int = 0
     lease_failures: int = 0
+    standby_lag_ms: int = -1
+    standby_objects: int = 0
+    standby_restores: int = 0
+    standby_failures: int = 0
 
 
 def server_summary(state: ServerState) -> dict[str, object]:
@@ -277,6 +281,14 @@ class Snapshot(Collector):
             "topics_lease_left_ms", "Time for which writes are accepted without a renewal.", state.lease_left_ms
         )
         yield _counter("topics_lease_failures", "Failed renewals of the lease.", state.lease_failures)
+        yield _gauge(
+            "topics_standby_lag_ms",
+            "Age of a standby's state; -1 unless it serves reads.",
+            state.standby_lag_ms,
+        )
+        yield _counter("topics_standby_objects", "Objects of shipped log that were applied.", state.standby_objects)
+        yield _counter("topics_standby_restores", "Backups that a standby restored.", state.standby_restores)
+        yield _counter("topics_standby_failures", "Failed attempts of a standby to follow.", state.standby_failures)
         yield _gauge("topics_sse_connections", "Open event streams and WebSockets.", state.sse_connections)
         yield _gauge("topics_watch_sessions", "Watch sessions.", state.watch_sessions)
         leases = state.queue_leases_in_flight

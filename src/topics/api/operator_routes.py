@@ -27,8 +27,9 @@ from topics.api.v1.routes import StreamsApi
 from topics.api.v1.subscriptions import WebhookCaller
 from topics.http.exchange import Exchange
 from topics.http.server import HttpServer
-from topics.model.errors import InvalidRequestError, TopicsError, quoted
+from topics.model.errors import InvalidRequestError, NotPrimaryError, NotReadyError, TopicsError, quoted
 from topics.ops.failover.lease_keeper import LeaseKeeper
+from topics.ops.failover.standby_reads import StandbyReads
 from topics.system.clock import Clock
 from topics.system.fair_scheduler import Task
 from topics.system.process import process_numbers
@@ -120,6 +121,8 @@ class OpsHandlers:
         self.live: Live | None = None
         self.lease: LeaseKeeper | None = None
         """The lease of the primary, where one is asked for and held."""
+        self.standby: StandbyReads | None = None
+        """The reads of a standby, where they are asked for."""
         self.pipeline_state: Callable[[], PipelineAnswer] = no_pipeline
         """Called by the supervisor of the pipeline."""
         self.console = Pages(CONSOLE)
@@ -136,6 +139,10 @@ class OpsHandlers:
         ready = Operation(
             "ready", "Whether it serves.", {200: ReadyAnswer},
             ("not_ready", "shutting_down", "not_primary", "lease_ended"),
+            query=(
+                Parameter("role", {"type": "string", "enum": ["primary", "standby"]},
+                    "Answer 200 for a server of this role only. Default: for any server that serves."),
+            ),
         )  # fmt: skip
         by_topic = Parameter(
             "topics", {"type": "boolean"}, "Whether the answer has the series of topics. Default: true."
@@ -197,6 +204,12 @@ class OpsHandlers:
 
     def ready(self, exchange: Exchange) -> None:
         api, lost = self.api, self._lost_lease()
+        standby = api.standby
+        role = parse_query(exchange.head.query).get("role", "")
+        if lost is None and not api.draining and role == "primary" and standby is not None:
+            lost = NotPrimaryError(api.primary or "")
+        if lost is None and role == "standby" and standby is None and api.engine is not None:
+            lost = NotReadyError(0.0, "this server is no standby that serves reads")
         if api.engine is not None and not api.draining and lost is None:
             answer = ReadyAnswer(
                 status="read_only" if api.engine.read_only_shards else "ready",
@@ -206,7 +219,10 @@ class OpsHandlers:
                 read_only_shards=api.engine.read_only_shards,
                 disk_full=api.engine.disk_full,
                 backup_lag_ms=api.engine.backups.lag_ms,
-                primary_term=None if self.lease is None else self.lease.term,
+                primary_term=None if self.lease is None or standby is not None else self.lease.term,
+                role="primary" if standby is None else "standby",
+                primary=None if standby is None else api.primary or None,
+                lag_ms=None if standby is None else standby.lag_ms(),
             )
             exchange.respond(200, _encode(answer))
             return
@@ -215,7 +231,7 @@ class OpsHandlers:
 
     def _lost_lease(self) -> TopicsError | None:
         """Why this server may not take writes, where that is because of the lease."""
-        if self.lease is None or self.api.draining:
+        if self.lease is None or self.api.draining or self.api.standby is not None:
             return None
         try:
             self.lease.check()
@@ -238,6 +254,10 @@ class OpsHandlers:
             primary_term=0 if self.lease is None else self.lease.term,
             lease_left_ms=0 if self.lease is None else self.lease.left_ms,
             lease_failures=0 if self.lease is None else self.lease.failures,
+            standby_lag_ms=-1 if self.api.standby is None else self.api.standby.lag_ms(),
+            standby_objects=0 if self.standby is None else self.standby.objects,
+            standby_restores=0 if self.standby is None else self.standby.restores,
+            standby_failures=0 if self.standby is None else self.standby.failures,
         )
         key = match_of(exchange.head).key
         prefixes = key.prefixes

@@ -522,8 +522,8 @@ class NotReadyError(RetryLaterError):
 
     code = "not_ready"
 
-    def __init__(self, replay_progress: float) -> None:
-        super().__init__("the server is replaying its log", replay_progress=replay_progress)
+    def __init__(self, replay_progress: float, why: str = "the server is replaying its log") -> None:
+        super().__init__(why, replay_progress=replay_progress)
 
 
 class ShuttingDownError(RetryLaterError):

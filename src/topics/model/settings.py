@@ -226,6 +226,12 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         _number("Lease of the primary in the backup storage, so that a standby can take over; 0 is none.", 0, 600_000),
     ] = 0
     standby: Annotated[_Switch, _text("Wait for the lease of the primary, then take over.")] = "0"
+    standby_reads: Annotated[
+        _Switch, _text("Serve reads while waiting for the lease, from the shipped log of the primary.")
+    ] = "0"
+    standby_poll_ms: Annotated[
+        int, _number("Interval at which a standby that serves reads looks for shipped log.", 10, 60_000)
+    ] = 250
     advertise_url: Annotated[
         str | None, _text("URL of this server for clients of other servers; unset is the bound address.")
     ] = None

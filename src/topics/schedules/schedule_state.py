@@ -143,14 +143,18 @@ class ScheduleFeature:
         self._topics = topics
         self.by_name: dict[str, Schedule] = {}
         self.names = SortedNames()
+        self._recovered = False
 
     def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
         mark = decode_schedule(frame.body)[0]
         schedules = _part(topic)
         if isinstance(mark, ScheduleState):
-            schedules.put(topic, mark)
+            # A running standby replays frames behind the end of its recovery.
+            (self.put if self._recovered else schedules.put)(topic, mark)
         elif isinstance(mark, ScheduleDropped):
             schedules.drop(mark.name)
+            if self._recovered:
+                self._forget(mark.name)
         elif (schedule := schedules.by_name.get(mark.name)) is not None:
             schedule.apply(mark)
 
@@ -166,6 +170,7 @@ class ScheduleFeature:
 
     def reconcile(self) -> None:
         """Indexes the schedules that recovery has put together."""
+        self._recovered = True
         for topic in self._topics.values():
             schedules = schedules_of(topic)
             for schedule in list(schedules.by_name.values()) if schedules is not None else ():

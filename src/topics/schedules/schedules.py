@@ -245,7 +245,8 @@ class Schedules:
         self._timetable.start(loop)
 
     def _fill(self) -> None:
-        if not self._filled:
+        if not self._filled and not self._core.path.follows:
+            # The jobs of a standby come with the log of its primary.
             self._filled = True
             self._timetable.fill(list(self._feature.by_name.values()))
 

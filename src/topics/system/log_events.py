@@ -207,6 +207,16 @@ SERVER_EVENTS = (
         "none: this standby restored a backup and serves reads",
     ),
     LogEvent(
+        "info",
+        ("standby restores again",),
+        "none: the primary was restarted or replaced; often: see `why`",
+    ),
+    LogEvent(
+        "warning",
+        ("standby cannot follow",),
+        "see `error`; retried, see `topics_standby_lag_ms`",
+    ),
+    LogEvent(
         "warning",
         ("took over", "old data folder set aside", "unshipped log set aside", "unshipped log unknown"),
         "find out why the last primary failed",

@@ -25,6 +25,7 @@ from topics.model.seq_ranges import LossReason
 from topics.model.topic_config import Durability
 from topics.ops.backup.backup_store import BackupDamaged
 from topics.ops.failover.follower import Follower, build
+from topics.schedules.schedules import ScheduleWish
 from topics.streams.streams import inline_streams
 from topics.testing import FakeDisk, ManualClock, SeededEntropy
 
@@ -113,6 +114,7 @@ def states(engine: Engine) -> dict[str, object]:
             part, topic.origin and (topic.origin.topic and topic.origin.topic.name, topic.origin.upto),
             consumers and sorted(consumers.marks),
         )  # fmt: skip
+    found["schedules"] = {name: one.state for name, one in engine.schedules._feature.by_name.items()}
     found["transactions"] = sorted(engine.transactions.table.known), sorted(engine.transactions.table.open)
     return found
 
@@ -223,9 +225,22 @@ def _consumers(both: Standby) -> None:
     both.primary.fences.set(topic, "token", None, lambda answer: None)
 
 
+def _schedules(both: Standby) -> None:
+    make_queue(both.primary, durability=FSYNC)
+    for name in ("kept", "gone"):
+        wish = ScheduleWish(topic="jobs", every_ms=60_000)
+        both.primary.schedules.put(name, wish, "key", lambda answer: None)
+    both.primary.schedules.delete("gone", lambda answer: None)
+    both.catch_up()
+    both.clock.advance(60_000)
+    both.primary.schedules.run_due()
+    both.engine.schedules.run_due()
+
+
 KINDS: dict[str, Callable[[Standby], None]] = {
     "records": _records, "config": _config, "removals": _removals, "drop": _drop, "age": _age, "jobs": _jobs,
     "routers": _routers, "transactions": _transactions, "streams": _streams, "consumers": _consumers,
+    "schedules": _schedules,
 }  # fmt: skip
 
 

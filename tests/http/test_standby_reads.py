@@ -1,0 +1,186 @@
+"""A standby that serves reads, through a real object store: both protocols, watches, searches and refusals, while its
+primary writes, is restarted and fails."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.live import LiveServer
+from tests.s3 import S3Server
+
+_PATIENCE_S = 90.0
+LEASE_MS = 2000
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    with S3Server() as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+class Pair:
+    def __init__(self, tmp_path: Path, place: str) -> None:
+        self.servers = []
+        for name in ("primary", "standby"):
+            (tmp_path / name).mkdir()
+            self.servers.append(
+                LiveServer(
+                    tmp_path / name, backup_dir=place, primary_lease_ms=str(LEASE_MS), standby="1", standby_reads="1",
+                    standby_poll_ms="20", backup_ship_ms="200", remote_flush_ms="20",
+                )
+            )  # fmt: skip
+            self.servers[-1].start()
+            self.wait_for("primary", self.servers[:1])
+        self.primary, self.standby = self.servers
+        self.wait_for("standby", [self.standby])
+
+    def wait_for(self, role: str, servers: list[LiveServer]) -> LiveServer:
+        give_up = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < give_up:
+            for server in servers:
+                try:
+                    answer = ask(server, "GET", f"/v0/ready?role={role}")
+                except httpx.HTTPError:
+                    continue
+                if answer.status_code == 200:
+                    assert answer.json()["role"] == role
+                    return server
+            time.sleep(0.02)
+        raise AssertionError(f"no {role}:\n" + "\n".join(server.log() for server in servers))
+
+    def close(self) -> None:
+        for server in self.servers:
+            if server._process is not None and server._process.poll() is None:
+                server.kill()
+
+
+@pytest.fixture
+def pair(tmp_path: Path, s3: S3Server) -> Iterator[Pair]:
+    made = Pair(tmp_path, s3.make_bucket() + "/place")
+    yield made
+    made.close()
+
+
+def ask(server: LiveServer, method: str, path: str, body: object = None, **headers: str) -> httpx.Response:
+    return httpx.request(
+        method, server.url + path, json=body, trust_env=False, timeout=_PATIENCE_S,
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+    )  # fmt: skip
+
+
+def until(server: LiveServer, method: str, path: str, expected: object, body: object = None) -> httpx.Response:
+    """The answer of the standby once it has what was written."""
+    give_up = time.monotonic() + _PATIENCE_S
+    answer = None
+    while time.monotonic() < give_up:
+        try:
+            answer = ask(server, method, path, body)
+        except httpx.HTTPError:
+            continue
+        if answer.status_code == 200 and found_in(answer) == expected:
+            return answer
+        time.sleep(0.02)
+    raise AssertionError(f"{answer and answer.text}\n{server.log()}")
+
+
+def found_in(answer: httpx.Response) -> object:
+    value: Any = answer.json()
+    if isinstance(value, list):
+        return value
+    if "records" in value:
+        return [record["data"] for record in value["records"]]
+    return [hit["source"]["status"] for hit in value["hits"]] if "hits" in value else value.get("ready")
+
+
+def test_both_protocols_are_read_from_the_standby_and_writes_name_the_primary(pair: Pair) -> None:
+    primary, standby = pair.servers
+    assert ask(primary, "POST", "/v0/topics/orders", {"records": [{"data": 1}, {"data": 2}]}).status_code == 201
+    ask(primary, "PUT", "/v0/topics/jobs", {"type": "queue"})
+    ask(primary, "POST", "/v0/topics/jobs", {"records": [{"data": "job"}]})
+    headers = {"content-type": "application/json"}
+    httpx.put(f"{primary.url}/v1/stream/chat", headers=headers, trust_env=False)
+    httpx.post(f"{primary.url}/v1/stream/chat", headers=headers, content=b'{"n":1}', trust_env=False)
+    answer = until(standby, "POST", "/v0/topics/orders/diff", [1, 2], {"from_seq": 0})
+    assert answer.headers["topics-role"] == "standby"
+    assert int(answer.headers["topics-lag-ms"]) >= 0
+    until(standby, "GET", "/v1/stream/chat?offset=-1", [{"n": 1}])
+    assert ask(standby, "GET", "/v0/topics/jobs").json()["queue"]["ready"] == 1
+    writes = [
+        ("POST", "/v0/topics/orders", {"records": [{"data": 3}]}), ("DELETE", "/v0/topics/orders", None),
+        ("PUT", "/v0/topics/new", {}), ("POST", "/v0/topics/jobs/claim", {"node": "n"}),
+        ("POST", "/v1/stream/chat", {"n": 2}), ("PUT", "/v0/topics/orders/consumers/c", {}),
+        ("POST", "/v0/backups", None),
+    ]  # fmt: skip
+    for method, path, body in writes:
+        answer = ask(standby, method, path, body)
+        assert answer.status_code == 421, (path, answer.text)
+        assert answer.json()["error"]["detail"]["primary"] == primary.url if path.startswith("/v0") else True
+        answer = ask(standby, method, path, body, topics_primary="redirect")
+        assert (answer.status_code, answer.headers["location"]) == (307, primary.url + path)
+    assert ask(standby, "GET", "/v0/topics/orders", topics_primary="require").status_code == 421
+    assert ask(primary, "GET", "/v0/topics/orders", topics_primary="require").status_code == 200
+    assert [ask(server, "GET", "/v0/ready?role=standby").status_code for server in pair.servers] == [503, 200]
+    assert [ask(server, "GET", "/v0/ready?role=primary").status_code for server in pair.servers] == [200, 421]
+    answer = ask(standby, "GET", "/v0/ready").json()
+    assert (answer["role"], answer["primary"], answer["primary_term"]) == ("standby", primary.url, None)
+    metrics = ask(standby, "GET", "/v0/metrics").text
+    assert "topics_standby_objects" in metrics
+    assert "topics_standby_lag_ms -1" in ask(primary, "GET", "/v0/metrics").text
+
+
+def test_an_event_stream_and_a_long_poll_of_the_standby_get_new_records(pair: Pair) -> None:
+    primary, standby = pair.servers
+    ask(primary, "POST", "/v0/topics/orders", {"records": [{"data": 1}]})
+    until(standby, "POST", "/v0/topics/orders/diff", [1], {"from_seq": 0})
+    found: list[object] = []
+
+    def poll() -> None:
+        body = {"from_seq": 1, "wait_ms": 60_000}
+        found.extend(found_in(ask(standby, "POST", "/v0/topics/orders/diff", body)))  # type: ignore[arg-type]
+
+    waiting = threading.Thread(target=poll, daemon=True)
+    waiting.start()
+    address = f"{standby.url}/v1/stream/orders?offset=now&live=sse"
+    with httpx.stream("GET", address, trust_env=False, timeout=_PATIENCE_S) as events:
+        ask(primary, "POST", "/v0/topics/orders", {"records": [{"data": "new"}]})
+        assert any('"new"' in line for line in events.iter_lines())
+    waiting.join(_PATIENCE_S)
+    assert found == ["new"]
+
+
+def test_entries_are_found_by_searches_of_the_standby(pair: Pair) -> None:
+    primary, standby = pair.servers
+    headers = {"content-type": "application/json"}
+    httpx.put(f"{primary.url}/v1/stream/weblog", headers=headers, trust_env=False)
+    answer = ask(primary, "POST", "/v1/stream/weblog/_profile", {"profile": {"kind": "evlog"}})
+    assert answer.status_code < 300, answer.text
+    httpx.post(f"{primary.url}/v1/stream/weblog", headers=headers, content=b'{"status":402}', trust_env=False)
+    until(standby, "POST", "/v1/stream/weblog/_search", [402], {"q": "status:>=400"})
+
+
+def test_a_standby_follows_restarts_of_its_primary_and_takes_over(pair: Pair) -> None:
+    primary, standby = pair.servers
+    ask(primary, "PUT", "/v0/topics/orders", {"durability": "remote"})
+    ask(primary, "POST", "/v0/topics/orders", {"records": [{"data": 1}]})
+    until(standby, "POST", "/v0/topics/orders/diff", [1], {"from_seq": 0})
+    primary.kill()
+    taken = pair.wait_for("primary", [standby])
+    assert taken is standby
+    assert "topics-role" not in ask(standby, "GET", "/v0/topics/orders").headers
+    assert ask(standby, "POST", "/v0/topics/orders", {"records": [{"data": 2}]}).status_code == 200
+    primary.start()
+    pair.wait_for("standby", [primary])
+    until(primary, "POST", "/v0/topics/orders/diff", [1, 2], {"from_seq": 0})
+    standby.stop()
+    pair.wait_for("primary", [primary])
+    standby.start()
+    pair.wait_for("standby", [standby])
+    assert ask(primary, "POST", "/v0/topics/orders", {"records": [{"data": 3}]}).status_code == 200
+    until(standby, "POST", "/v0/topics/orders/diff", [1, 2, 3], {"from_seq": 0})
