@@ -102,7 +102,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path, text: str) -> None:
 def test_a_file_that_is_malformed(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(content)
-    with pytest.raises(CommandError, match="cannot be understood"):
+    with pytest.raises(CommandError, match="is not valid"):
         load_contexts(path)
 
 
@@ -111,8 +111,8 @@ def test_what_the_file_does_not_know_is_reported(tmp_path: Path, capsys: pytest.
     path.write_text('curent = "a"\n[contexts.a]\nurl = "http://a"\napikey = "k"\n')
     assert load_contexts(path).contexts == {"a": Context("http://a")}
     assert capsys.readouterr().err.splitlines() == [
-        f"topics: {path}: curent is not known; did you mean current?",
-        f"topics: {path}: contexts.a.apikey is not known; did you mean api_key?",
+        f"topics: {path}: curent is unknown; did you mean current?",
+        f"topics: {path}: contexts.a.apikey is unknown; did you mean api_key?",
     ]
 
 

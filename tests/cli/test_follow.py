@@ -56,9 +56,9 @@ def test_a_follower_survives_restarts_and_kills(tmp_path: Path) -> None:
             assert follower.line() == "1"
             for number, end in ((2, server.stop), (3, server.kill)):
                 end()
-                assert "the server is away" in follower.reported()
+                assert "the server does not answer" in follower.reported()
                 server.start()
-                assert follower.reported() == "topics: the server is back"
+                assert follower.reported() == "topics: the server answers again"
                 client.append("orders", number)
                 assert follower.line() == str(number)
             assert follower.process.poll() is None
@@ -84,10 +84,10 @@ def test_a_topic_that_is_deleted_ends_it(tmp_path: Path) -> None:
         with following("tail", "log", "-f", env=env) as follower:
             assert [follower.line() for _ in range(3)] == ["1", "2", "3"]
             server.stop()
-            assert "the server is away" in follower.reported()
+            assert "the server does not answer" in follower.reported()
             server.start()
             client.delete_topic("log")
-            assert follower.reported() == "topics: the server is back"
+            assert follower.reported() == "topics: the server answers again"
             assert "does not exist" in follower.reported()
             assert follower.process.wait(PATIENCE_S) == 1
 
@@ -98,14 +98,14 @@ def test_a_topic_that_was_made_again_while_it_waited_is_reported_and_read_from_i
         with following("tail", "log", "-f", env=environment(tmp_path, server.url)) as follower:
             assert [follower.line() for _ in range(3)] == ["1", "2", "3"]
             server.stop()
-            assert "the server is away" in follower.reported()
+            assert "the server does not answer" in follower.reported()
             # It comes back to a topic that is longer than the one it knows.
             follower.process.send_signal(signal.SIGSTOP)
             server.start()
             client.delete_topic("log")
             client.append_many("log", [4, 5, 6, 7, 8])
             follower.process.send_signal(signal.SIGCONT)
-            assert follower.reported() == "topics: the server is back"
+            assert follower.reported() == "topics: the server answers again"
             assert (
                 follower.reported() == "topics: log was deleted and created again: reading continues at its beginning"
             )
@@ -127,9 +127,9 @@ def test_a_stream_is_followed_through_a_restart_until_it_is_closed(tmp_path: Pat
         with following("stream", "tail", "chat", "--offset", "-1", env=env) as follower:
             assert follower.line() == "1"
             server.stop()
-            assert "the server is away" in follower.reported()
+            assert "the server does not answer" in follower.reported()
             server.start()
-            assert follower.reported() == "topics: the server is back"
+            assert follower.reported() == "topics: the server answers again"
             stream("append", "chat", "2", "--close")
             assert follower.line() == "2"
             assert follower.process.wait(PATIENCE_S) == 0

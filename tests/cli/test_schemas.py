@@ -78,9 +78,9 @@ def test_profiles(env: dict[str, str], client: Client) -> None:
     client.put_stream("events")
     assert run("stream", "profile", "events", "-o", "raw", env=env).out == "generic\n"
     given = b'{"kind":"evlog","redactKeys":["pin"]}'
-    assert run("stream", "profile", "events", "-", env=env, stdin=given).out == "events is evlog now\n"
+    assert run("stream", "profile", "events", "-", env=env, stdin=given).out == "events has the profile evlog\n"
     assert lines(run("stream", "profile", "events", "-o", "json", env=env).out) == [json.loads(given)]
-    assert run("stream", "profile", "events", "generic", env=env).out == "events is generic now\n"
+    assert run("stream", "profile", "events", "generic", env=env).out == "events has the profile generic\n"
 
 
 def test_hits_are_printed_like_records(env: dict[str, str], logs: str) -> None:
@@ -206,7 +206,7 @@ def test_search_fields_are_inferred_and_installed(env: dict[str, str], client: C
     assert [line.split() for line in shown.out.splitlines()] == [
         ["FIELD", "KIND", "POINTER"], ["msg", "text", "/msg"], ["status", "integer", "/status"],
     ]  # fmt: skip
-    assert "left out /x: is integer and keyword" in shown.err and "looked at 2 entries of a/plain" in shown.err
+    assert "left out /x: is integer and keyword" in shown.err and "sampled 2 entries of a/plain" in shown.err
     raw = run("schema", "infer", "a/plain", "-o", "raw", "--last", "10", env=env)
     assert json.loads(raw.out) == {"fields": {"msg": "text", "status": "integer"}}
     assert lines(run("schema", "infer", "a/plain", "-o", "json", env=env).out)[0]["sampled"]["entries"] == 2

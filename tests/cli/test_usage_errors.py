@@ -13,7 +13,7 @@ from topics_client import Client
 
 MISTAKES = [
     # Missing resources.
-    ("show nothing", 1, "`topics ls` lists those there are, and `topics create` makes one"),
+    ("show nothing", 1, "`topics ls` lists them, and `topics create` creates one"),
     ("read nothing", 1, '"nothing" does not exist'),
     ("tail nothing -f", 1, '"nothing" does not exist'),
     ("set nothing --cap-records 1", 1, '"nothing" does not exist'),
@@ -28,19 +28,19 @@ MISTAKES = [
     ("stream tail nothing", 1, "does not exist"),
     ("stream append nothing 1", 1, "does not exist"),
     ("stream rm nothing --yes", 1, "does not exist"),
-    ("stream keys nothing", 1, "`topics stream ls` lists those there are"),
-    ("stream show nothing", 1, "`topics stream ls` lists those there are"),
-    ("stream profile nothing", 1, "`topics stream create` makes one"),
-    ("schema show nothing", 1, "`topics stream ls` lists those there are"),
+    ("stream keys nothing", 1, "`topics stream ls` lists them"),
+    ("stream show nothing", 1, "`topics stream ls` lists them"),
+    ("stream profile nothing", 1, "`topics stream create` creates one"),
+    ("schema show nothing", 1, "`topics stream ls` lists them"),
     ("schema set nothing {}", 1, "does not exist"),
     ("schema set there no-such-file", 1, "no-such-file: No such file or directory"),
     ("schema evolve nothing {} --lens []", 1, "does not exist"),
     ("schema preview nothing {} --lens []", 1, "does not exist"),
-    ("search nothing x", 1, "`topics stream ls` lists those there are"),
+    ("search nothing x", 1, "`topics stream ls` lists them"),
     ("aggregate nothing sums", 1, "does not exist"),
     ("queue claim nothing", 1, '"nothing" does not exist'),
-    ("queue claim there", 1, "`topics create NAME --type queue` makes one"),
-    ("context use nothing", 2, "context nothing does not exist: `topics context ls` lists those there are"),
+    ("queue claim there", 1, "`topics create NAME --type queue` creates one"),
+    ("context use nothing", 2, "context nothing does not exist: `topics context ls` lists contexts"),
     ("ls --context nothing", 2, "context nothing does not exist"),
     # Resources that exist already.
     ("create there", 1, "there is a topic there already: `topics set` changes its config"),
@@ -202,9 +202,9 @@ def test_unknown_variables_are_reported_and_do_no_harm(env: dict[str, str]) -> N
     done = run("version", env={**env, "TOPICS_ULR": "x", "TOPICS_DATA_DIRS": "x", "TOPICS_QWERTY": "x"})
     assert done.code == 0
     assert done.err.splitlines() == [
-        "topics: TOPICS_DATA_DIRS is not known; did you mean TOPICS_DATA_DIR?",
-        "topics: TOPICS_QWERTY is not known",
-        "topics: TOPICS_ULR is not known; did you mean TOPICS_URL?",
+        "topics: TOPICS_DATA_DIRS is unknown; did you mean TOPICS_DATA_DIR?",
+        "topics: TOPICS_QWERTY is unknown",
+        "topics: TOPICS_ULR is unknown; did you mean TOPICS_URL?",
     ]
     assert run("version", env={**env, "TOPICS_DATA_DIR": "x", "TOPICS_CONTEXT": ""}).err == ""
 

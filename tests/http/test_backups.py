@@ -268,7 +268,7 @@ def test_a_lost_machine_costs_what_was_not_shipped_yet(tmp_path: Path) -> None:
         writers.stop()
         server.kill()
     assert topics("backup", "verify", "--at", str(place)).returncode == 0
-    assert "the log behind backup" in topics("backup", "list", "--at", str(place)).stderr
+    assert "the log after backup" in topics("backup", "list", "--at", str(place)).stderr
     check(tmp_path / "back", place, [], writers, at_least=heard)
     part = sorted(place.rglob("ship/*/*.log"))[0]
     part.write_bytes(part.read_bytes()[:-1] + b"?")

@@ -102,7 +102,7 @@ _group(
     {
         "ls": "List consumers with their lag.",
         "show": "Show the cursor, the lag and the last commit of a consumer.",
-        "read": "Print the records behind the committed cursor.",
+        "read": "Print the records after the committed cursor.",
         "commit": "Commit a cursor, and create a missing consumer.",
         "reset": "Move a cursor back or forward.",
         "rm": "Delete consumers and their cursors.",
@@ -205,10 +205,10 @@ _group(
     _FOLDER,
     {
         "run": "Archive all sealed records and exit.",
-        "rebuild": "Ask for new index files of a stream.",
-        "compact": "Ask for files without deleted records.",
-        "erase": "Ask for files without deleted records, and remove the replaced files at once.",
-        "backfill": "Ask for another look at every topic, also at quarantined ones.",
+        "rebuild": "Request new index files of a stream.",
+        "compact": "Request a rewrite of files with deleted records.",
+        "erase": "Request the same, and remove the replaced files at once.",
+        "backfill": "Request a check of every topic, including quarantined ones.",
         "pause": "Stop the pipeline of the server.",
         "resume": "Resume the pipeline of the server.",
         "status": "Show the pipeline status of a data folder.",

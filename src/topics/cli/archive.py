@@ -54,7 +54,7 @@ def _check(data_dir: str | None, cold_dir: str | None, archive_dir: str | None, 
     settings = resolve(chosen, Settings.given(os.environ, given))
     fs, layout, note = files_of(settings), layout_of(settings), ""
     if not fs.exists(archive_root(settings)):
-        raise CommandError(f"{archive_root(settings)} is not an archive. `topics pipeline run` makes one")
+        raise CommandError(f"{archive_root(settings)} is not an archive. `topics pipeline run` creates one")
     try:
         lock = lock_pipeline(PosixFileSystem(), layout, "archive")
     except FolderBusyError as error:

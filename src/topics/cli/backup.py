@@ -72,7 +72,7 @@ At = Annotated[
     ),
 ]  # fmt: skip
 Lineage = Annotated[
-    str | None, Parameter(help="The lineage, where several data folders share the location.", show_default=False)
+    str | None, Parameter(help="The lineage, if several data folders share the location.", show_default=False)
 ]
 
 
@@ -93,9 +93,7 @@ def open_place(at: str | None, lineage: str | None) -> BackupPlace:
     if lineage is None:
         if len(found) != 1:
             there = (
-                f"contains several lineages: {', '.join(found)}. Choose one with --lineage"
-                if found
-                else "there are none"
+                f"contains several lineages: {', '.join(found)}. Choose one with --lineage" if found else "no backups"
             )
             raise CommandError(f"{root}: {there}")
         lineage = found[0]
@@ -115,7 +113,7 @@ def load_all(place: BackupPlace) -> tuple[list[Manifest], list[BackupDamaged]]:
     return good, bad
 
 
-HEAD = ("BACKUP", "UP TO", "TOPICS", "SIZE", "EVERY MOMENT SINCE")
+HEAD = ("BACKUP", "UP TO", "TOPICS", "SIZE", "RESTORABLE SINCE")
 
 
 def list_(*, at: At = None, lineage: Lineage = None, output: Output = "table", server: Server = HERE) -> int:
@@ -134,7 +132,7 @@ def list_(*, at: At = None, lineage: Lineage = None, output: Output = "table", s
         infos, shipped = answer.backups, answer.shipped_moment_ms
     print_table(output, HEAD, ((_row(info), info) for info in infos))
     if infos and shipped is not None and shipped > infos[-1].moment_ms:
-        note(f"the log behind backup {infos[-1].number} is there up to {_shown(shipped)}")
+        note(f"the log after backup {infos[-1].number} is available up to {_shown(shipped)}")
     return 0
 
 
@@ -277,7 +275,7 @@ def restore(
         json_line(restored)
         return 0
     table(
-        ("TOPIC", "HEAD", "RECORDS", "TOLD AS LOST"),
+        ("TOPIC", "HEAD", "RECORDS", "REPORTED AS LOST"),
         [
             (one.topic, one.head_seq, one.records, "-" if one.lost_from is None else f"{one.lost_from}-{one.lost_to}")
             for one in restored.topics
@@ -285,7 +283,7 @@ def restore(
     )
     note(
         f"restored backup {restored.backup} of {restored.lineage} into {layout.root}, up to moment {restored.moment}; "
-        f"{restored.excluded_frames} later change(s) of the backups are not in it"
+        f"{restored.excluded_frames} later change(s) of the backups are not included"
     )
     return 0
 

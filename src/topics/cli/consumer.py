@@ -85,7 +85,7 @@ def read(
     output: RecordForm = None,
     server: Server = HERE,
 ) -> int:
-    """Print the records behind the committed cursor of a consumer.
+    """Print the records after the committed cursor of a consumer.
 
     Parameters
     ----------

@@ -108,5 +108,5 @@ def rm(name: str, /) -> int:
     found.find(name)
     left = {other: context for other, context in found.contexts.items() if other != name}
     save_contexts(path, Contexts(None if found.current == name else found.current, left))
-    line(f"forgot {name}")
+    line(f"removed {name}")
     return 0

@@ -80,7 +80,7 @@ def verify(folder: str, /, *, cold_dir: ColdDir = None, json: Json = False) -> i
         return 0 if report.sound else 1
     screen = console()
     if report.notes:
-        screen.print(findings_table("no damage, but worth knowing", report.notes))
+        screen.print(findings_table("notes (no damage)", report.notes))
     if report.findings:
         screen.print(findings_table("damage", report.findings))
     screen.print(summary(report))

@@ -28,7 +28,7 @@ def promote(*, at: At = None, output: Output = "table", yes: Yes = False) -> int
     if record.released:
         raise CommandError(f"the lease of term {record.term} was released already")
     if not record.lineage:
-        raise CommandError(f"{record.address} has no backup yet, so nobody can take over")
+        raise CommandError(f"{record.address} has no backup yet, so no server can take over")
     confirm(f"End term {record.term} of {record.address}?", yes)
     made = place.make(released(record, SystemEntropy().token(_TOKEN_BYTES).hex()))
     if made is None:

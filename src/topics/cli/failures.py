@@ -100,11 +100,11 @@ def _refusal(error: "ApiError", of_streams: bool) -> tuple[str, int]:
         return f"{error.message}: the key does not allow it; use another one", FAILED
     if isinstance(error, TopicNotFound):
         word = "topics stream" if of_streams else "topics"
-        return f"{error.message}: `{word} ls` lists those there are, and `{word} create` makes one", FAILED
+        return f"{error.message}: `{word} ls` lists them, and `{word} create` creates one", FAILED
     if isinstance(error, RouterNotFound):
-        return f"{error.message}: `topics router ls` lists those there are", FAILED
+        return f"{error.message}: `topics router ls` lists routers", FAILED
     if isinstance(error, NotAQueue):
-        return f"{error.message}: `topics create NAME --type queue` makes one", FAILED
+        return f"{error.message}: `topics create NAME --type queue` creates one", FAILED
     detail = error.detail or {}
     index = detail.get("index")
     if detail.get("reason") == "schema" and isinstance(index, int):
@@ -151,4 +151,4 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 def advice(name: str, meant: str | None) -> str:
     """The warning for an unknown name."""
-    return f"{name} is not known" + (f"; did you mean {meant}?" if meant else "")
+    return f"{name} is unknown" + (f"; did you mean {meant}?" if meant else "")

@@ -49,7 +49,7 @@ def create(
     words = [word for word in scopes.split("+") if word]
     unknown = [word for word in words if word not in SCOPES]
     if unknown:
-        raise UsageError(f"{unknown[0]} is not a scope; there are {', '.join(SCOPES)}")
+        raise UsageError(f"{unknown[0]} is not a scope; accepted are {', '.join(SCOPES)}")
     if not name or not name.isprintable():
         raise UsageError("a key's name is printable text")
     secret, digest = make_secret(SystemEntropy().token)

@@ -253,7 +253,7 @@ def _live(client: Client, before: Look, pause_s: float, prefix: str, sort: Sort)
                 now = _look(client)
                 view, trouble, before = view_of(before, now, prefix, sort), "", now
             except (ConnectionFailed, RetryLater) as error:
-                trouble = f"the server is away ({error})"
+                trouble = f"the server does not answer ({error})"
             live.update(draw(view, screen.height, trouble), refresh=True)
 
 

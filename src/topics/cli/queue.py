@@ -194,7 +194,7 @@ def cancel(
     """
     with connected(server) as client:
         answer = client.cancel_job(queue, seq, dead=dead)
-    return _print_job(answer, output, f"job {seq} is gone")
+    return _print_job(answer, output, f"deleted job {seq}")
 
 
 def promote(queue: str, seq: Seq, /, *, output: Output = "table", server: Server = HERE) -> int:
@@ -341,7 +341,7 @@ def ack(
     """
     with connected(server) as client:
         answer = client.ack(queue, node_or_me(node), seqs, lease_ids=lease_id)
-    return print_outcome(answer, output, "done", answer.acked, answer.skipped)
+    return print_outcome(answer, output, "acknowledged", answer.acked, answer.skipped)
 
 
 def nack(
@@ -368,7 +368,7 @@ def nack(
         answer = client.nack(
             queue, node_or_me(node), seqs, delay_ms=delay_ms, lease_ids=lease_id, reason=reason, fatal=fatal
         )
-    return print_outcome(answer, output, "given back", answer.nacked, answer.skipped)
+    return print_outcome(answer, output, "returned", answer.nacked, answer.skipped)
 
 
 def extend(
@@ -391,4 +391,4 @@ def extend(
     lease_ms = duration_ms(lease, "--lease")
     with connected(server) as client:
         answer = client.extend(queue, node_or_me(node), seqs, lease_ms, lease_ids=lease_id)
-    return print_outcome(answer, output, f"held for {lease} from now", answer.extended, answer.skipped)
+    return print_outcome(answer, output, f"extended to {lease} from now", answer.extended, answer.skipped)

@@ -246,7 +246,7 @@ def infer(
     for one in found.skipped:
         note(f"left out {printable(one.pointer) or 'others'}: {printable(one.reason)}")
     count = found.sampled["entries"]
-    note(f"looked at {count} {'entry' if count == 1 else 'entries'} of {name}; nothing was changed")
+    note(f"sampled {count} {'entry' if count == 1 else 'entries'} of {name}; nothing was changed")
     return 0
 
 

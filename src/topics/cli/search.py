@@ -158,7 +158,7 @@ def _note_summary(page: Page, total: bool) -> None:
 
 def _note_incomplete(coverage: Coverage, timed_out: bool = False) -> None:
     if not coverage.complete:
-        why = "the time limit was reached" if timed_out else "a search budget was spent"
+        why = "the time limit was reached" if timed_out else "a search budget was exhausted"
         missing = coverage.possible_missing_events_upper_bound
         note(f"{why}: up to {missing} entries were not searched; repeat the query, or narrow it")
 

@@ -53,7 +53,7 @@ class Contexts(msgspec.Struct, frozen=True):
         found = self.contexts.get(name)
         if found is None:
             meant = did_you_mean(name, self.contexts)
-            hint = f"did you mean {meant}?" if meant else "`topics context ls` lists those there are"
+            hint = f"did you mean {meant}?" if meant else "`topics context ls` lists contexts"
             raise UsageError(f"context {name} does not exist: {hint}")
         return found
 
@@ -78,7 +78,7 @@ def load_contexts(path: Path) -> Contexts:
         found = tomllib.loads(text.decode("utf-8"))
         contexts = msgspec.convert(found, Contexts)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
-        raise CommandError(f"{path} cannot be understood: {error}") from error
+        raise CommandError(f"{path} is not valid: {error}") from error
     _warn(path, "", found, ("current", "contexts"))
     for name, fields in found.get("contexts", {}).items():
         _warn(path, f"contexts.{name}.", fields, _FIELDS)
@@ -107,7 +107,7 @@ def _warn(path: Path, where: str, fields: Mapping[str, object], known: tuple[str
 
 def _quoted(text: str) -> str:
     if not text.isprintable():
-        raise UsageError(f"{text!r} has characters that cannot be kept in the file of contexts")
+        raise UsageError(f"{text!r} has characters that cannot be stored in a context")
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
@@ -207,11 +207,11 @@ _LOOK_AGAIN_S = 0.2
 
 def wait_for(client: Client, error: Exception) -> None:
     """Waits until the server is ready, with messages before and after."""
-    note(f"the server is away ({error}); waiting for it")
+    note(f"the server does not answer ({error}); waiting for it")
     while True:
         try:
             client.ready()
             break
         except (ConnectionFailed, RetryLater):
             time.sleep(_LOOK_AGAIN_S)
-    note("the server is back")
+    note("the server answers again")

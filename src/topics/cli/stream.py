@@ -303,7 +303,7 @@ def _follow(client: Client, name: str, offset: str, key: str | None, filter: str
                 print_page(page)
             return
         except OffsetGone:
-            note(f"{name}: the next entries are gone; reading continues with the first that exists")
+            note(f"{name}: the next entries were removed; reading continues with the first existing one")
             offset = _START
         except (ConnectionFailed, RetryLater) as error:
             wait_for(client, error)
@@ -401,7 +401,7 @@ def profile(
     elif output == "raw":
         line(found.kind)
     elif new is not None:
-        line(f"{name} is {found.kind} now")
+        line(f"{name} has the profile {found.kind}")
     else:
         _show(found)
     return 0
