@@ -52,12 +52,11 @@ class QueueModel:
     handed_out: list[int] = field(default_factory=list)
     """When the process delivered each job."""
 
-    def tick(self, now: int, offset: int = 0) -> None:
-        """Time passed; the clock on the wall is wrong by `offset`."""
+    def tick(self, now: int) -> None:
         self.now = now
         for job in self.jobs.values():
             if job.leased and job.deadline < now:
-                job.fail(job.deadline + offset, "lease expired")
+                job.fail(job.deadline, "lease expired")
                 job.let_go()
             if job.ready_at and job.ready_at <= now:
                 job.ready_at = 0
@@ -65,6 +64,8 @@ class QueueModel:
     def jump(self, ms: int) -> None:
         """The wall clock is set by `ms`, and all that lies ahead keeps its distance."""
         self.now += ms
+        self.began += ms
+        self.handed_out = [moment + ms for moment in self.handed_out]
         for job in self.jobs.values():
             job.deadline += ms if job.leased else 0
             job.ready_at += ms if job.ready_at else 0

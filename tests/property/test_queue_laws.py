@@ -74,12 +74,12 @@ class QueueLaws(RuleBasedStateMachine):
         )
         self.leases_durable = leases_durable
         self.cap_records = cap_records
-        self.offset = 0
-        """By so much the clock on the wall was set since the last start."""
-        self.skewed = False
-        """Whether a lease or delay may have been logged by a wrong clock: a restart then may shorten it."""
         self.model = QueueModel(
-            max_deliveries, now=self.now, began=self.now, max_per_second=max_per_second, max_leased=max_leased
+            max_deliveries,
+            now=self.clock.now_ms(),
+            began=self.clock.now_ms(),
+            max_per_second=max_per_second,
+            max_leased=max_leased,
         )
         self.workers: list[Worker] = []
         self.value = 0
@@ -96,11 +96,6 @@ class QueueLaws(RuleBasedStateMachine):
         self.engine.put_topic("jobs", patch, _ignore)
         if dead_letter_is_queue:
             self.engine.put_topic("dead", TopicConfigPatch(type=TopicType.QUEUE, durability=durability), _ignore)
-
-    @property
-    def now(self) -> int:
-        """The time of the model, which no jump changes."""
-        return self.clock.now_ms() - self.offset
 
     def start(self) -> None:
         self.engine = Engine.recover(self.disk, self.options, self.clock, self.entropy, boot_id="one")
@@ -121,13 +116,13 @@ class QueueLaws(RuleBasedStateMachine):
         values = list(range(self.value, self.value + count))
         self.value += count
         topic = self.engine.core.existing("jobs")
-        ready_at = self.now + delay_ms if delay_ms else 0
+        ready_at = self.clock.now_ms() + delay_ms if delay_ms else 0
         self.model.append(topic.staged_head + 1, values, ready_at, priority)
         self.evict()
         answers: list[AppendResult | TopicsError] = []
         batch = Batch(
             records=[Record.of(value, meta={"v": value}) for value in values], priority=priority,
-            delay_ms=0 if absolute else delay_ms, run_at=ready_at + self.offset if absolute and ready_at else None,
+            delay_ms=0 if absolute else delay_ms, run_at=ready_at if absolute else None,
         )  # fmt: skip
         self.engine.append("jobs", batch, answers.append)
         return answers
@@ -170,8 +165,7 @@ class QueueLaws(RuleBasedStateMachine):
             reported = msgspec.json.decode(job.fragment)
             assert reported["$seq"] == job.seq and reported["meta"] == {"v": reported["data"]}
             assert (reported["lease_id"], reported["deadline"]) == (job.lease_id, job.deadline)
-            deadline = job.deadline - self.offset
-            self.model.deliver(job.seq, node, job.lease_id, deadline, reported["deliveries"], reported["data"])
+            self.model.deliver(job.seq, node, job.lease_id, job.deadline, reported["deliveries"], reported["data"])
 
     @rule(data=st.data(), node=st.sampled_from(NODES), fenced=st.booleans())
     def ack(self, data: st.DataObject, node: str, fenced: bool) -> None:
@@ -227,8 +221,8 @@ class QueueLaws(RuleBasedStateMachine):
         held, skipped = self.model.held(node, seqs, lease_ids)
         for job in held:
             if reason or fatal:
-                job.fail(self.now + self.offset, reason, fatal)
-            job.let_go(self.now + delay_ms if delay_ms and not fatal else 0)
+                job.fail(self.clock.now_ms(), reason, fatal)
+            job.let_go(self.clock.now_ms() + delay_ms if delay_ms and not fatal else 0)
         answers: list[object] = []
         request = NackRequest(node=node, seqs=seqs, lease_ids=lease_ids, delay_ms=delay_ms, reason=reason, fatal=fatal)
         self.engine.queues.nack("jobs", request, answers.append)
@@ -242,11 +236,11 @@ class QueueLaws(RuleBasedStateMachine):
         seqs, lease_ids = self.some_jobs(data, fenced)
         held, skipped = self.model.held(node, seqs, lease_ids)
         for job in held:
-            job.deadline = self.now + lease_ms
+            job.deadline = self.clock.now_ms() + lease_ms
         answers: list[object] = []
         request = ExtendRequest(node=node, seqs=seqs, lease_ids=lease_ids, lease_ms=lease_ms)
         self.engine.queues.extend("jobs", request, answers.append)
-        deadlines = {job.seq: job.deadline + self.offset for job in held}
+        deadlines = {job.seq: job.deadline for job in held}
         assert (answers[0].deadlines, answers[0].skipped) == (deadlines, skipped)  # type: ignore[attr-defined]
 
     def some_jobs(self, data: st.DataObject, fenced: bool) -> tuple[list[int], list[str] | None]:
@@ -299,14 +293,8 @@ class QueueLaws(RuleBasedStateMachine):
     @rule(ms=st.sampled_from((1, 50, 100, 101, 400, 1001, 3000)))
     def pass_time(self, ms: int) -> None:
         self.clock.advance(ms)
-        self.model.tick(self.now, self.offset)
+        self.model.tick(self.clock.now_ms())
         self.engine.queues.alarms.run_due()
-
-    @rule(ms=st.sampled_from((0, 60_000, -60_000)))
-    def set_clock(self, ms: int) -> None:
-        """An operator sets the clock on the wall, or back to the right time."""
-        self.clock.jump(ms - self.offset)
-        self.offset = ms
 
     @rule(ms=st.sampled_from((-600_000, -50, 400, 86_400_000)))
     def jump_clock(self, ms: int) -> None:
@@ -381,17 +369,15 @@ class QueueLaws(RuleBasedStateMachine):
         return not self.jumped or not (self.leases_durable or any(job.ready_at for job in self.model.jobs.values()))
 
     @precondition(is_restart_exact)
-    @precondition(lambda self: not self.skewed)
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:
         self.workers = []
-        self.set_clock(0)
         if clean:
             self.engine.close_inline()
         else:
             self.engine._lock.release()
         self.start()
-        self.model.restart(self.leases_durable, self.now)
+        self.model.restart(self.leases_durable, self.clock.now_ms())
 
     # Laws
 
@@ -416,8 +402,6 @@ class QueueLaws(RuleBasedStateMachine):
         if not hasattr(self, "engine"):
             return
         self.find_dead_letters()
-        lasting = any(job.leased or job.ready_at for job in self.model.jobs.values())
-        self.skewed = lasting and (self.skewed or self.offset != 0)
         queues = self.engine.queues
         counters = queues.counters("jobs")
         found = (counters.ready, counters.in_flight, counters.delayed, counters.dead_lettered)
@@ -428,8 +412,7 @@ class QueueLaws(RuleBasedStateMachine):
             job.seq: (job.failures[0][1], *job.failures[-3:]) for job in self.model.jobs.values() if job.failures
         }
         leases = queues.list_leases("jobs", limit=1000).leases
-        held = {lease.seq: (lease.node, lease.deadline - self.offset, lease.deliveries) for lease in leases}
-        assert held == self.model.leases()
+        assert {lease.seq: (lease.node, lease.deadline, lease.deliveries) for lease in leases} == self.model.leases()
         assert queues.counters("jobs").paused is self.model.paused
         for state in ("ready", "leased", "delayed"):
             pages: list[JobPage | TopicsError] = []

@@ -434,6 +434,8 @@ class Dispatcher:
             lease_table.claim([lease for lease in leases if lease.seq in lease_table.moving])
             self._core.memory.note(queue.jobs.topic)
             self._cut(queue, demand, leases, cut, ready, timing)
+            # The deadline was not known when the pass that serves workers set its alarm.
+            self._wait(queue)
 
         def failed(error: TopicsError) -> None:
             lease_table.withdraw(leases)

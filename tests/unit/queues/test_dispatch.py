@@ -275,3 +275,15 @@ def test_a_claim_that_waits_for_its_cohort_learns_of_the_end_of_its_topic_at_onc
     assert not answers
     drop(engine, JOBS)
     assert [type(answer) for answer in answers] == [TopicNotFoundError]
+
+
+def test_expiry_of_a_lease_that_was_logged_after_the_pass_wakes_a_worker(engine: Engine, clock: ManualClock) -> None:
+    make_queue(engine, leases_durable=True)
+    produce(engine, 1)
+    hold(engine)
+    hands = [Hands(engine, 1, "a"), Hands(engine, 1, "b")]
+    flush(engine)
+    assert [hand.got for hand in hands] == [[1], []]
+    clock.advance(1001)
+    engine.queues.alarms.run_due()
+    assert sorted(hand.got for hand in hands) in ([[1], [1]], [[], [1, 1]])
