@@ -91,7 +91,7 @@ class Trial:
 
     def _killed_with_a_slow_store(self, primary: FaultyServer, other: FaultyServer, term: int) -> None:
         for server in self.servers:
-            server.proxy.delay_s = 0.05
+            server.proxy.delay_s = 0.02
         self.load.wait_for(3)
         self._killed(primary, other, term)
 
