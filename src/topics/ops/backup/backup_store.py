@@ -28,7 +28,8 @@ shipped while it is being written, as numbered objects that no manifest names (`
 import contextlib
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -262,6 +263,36 @@ class FencedError(OSError):
         super().__init__(f"another server has taken over and ended the log with {name}")
 
 
+_AHEAD = 16
+_OBJECTS_BYTES = 64 * 1024 * 1024
+
+
+class _ReadAhead:
+    """Loads a list of objects in its order, `_AHEAD` of them at once."""
+
+    def __init__(self, load: Callable[[str], ShippedObject], names: list[str]) -> None:
+        self._load = load
+        self._names = iter(names)
+        self._loading: dict[str, Future[ShippedObject]] = {}
+        self._pool = ThreadPoolExecutor(_AHEAD, "shipped-log")
+        self._top_up()
+
+    def get(self, name: str) -> ShippedObject:
+        loading = self._loading.pop(name, None)
+        self._top_up()
+        return self._load(name) if loading is None else loading.result()
+
+    def _top_up(self) -> None:
+        while len(self._loading) < _AHEAD and (name := next(self._names, None)) is not None:
+            self._loading[name] = self._pool.submit(self._load, name)
+        if not self._loading:
+            self.close()
+
+    def close(self) -> None:
+        """What was not asked for is not loaded any more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
 class BackupPlace:
     """The backups of one data folder below a root. One writer at a time; readers whenever they like."""
 
@@ -273,8 +304,10 @@ class BackupPlace:
         self._unsynced: set[str] = set()
         """Folders with new names in them that a crash could still take away."""
         self._ship_folders: set[str] = set()
-        self._object: tuple[str, ShippedObject] | None = None
-        """The object of shipped log that was read last: it has a span for each shard."""
+        self._objects: dict[str, ShippedObject] = {}
+        """Objects of shipped log that were read: the last one, or after `read_ahead` as many as `_OBJECTS_BYTES`."""
+        self._object_bytes = 0
+        self._ahead: _ReadAhead | None = None
         self.written_bytes = 0
 
     def path(self, name: str) -> str:
@@ -377,28 +410,26 @@ class BackupPlace:
         The owner of the log ends it with the spans that were not shipped, in the object of number `at`. Raises
         FileExistsError where that is taken, and FencedError where a later term has ended the log.
         """
-        number, before = manifest.first_shipped, manifest.moment
+        number = at or self.next_shipped(manifest)
         while True:
             name = ship_name(manifest.run, number)
+            end = ShippedHead(
+                lineage=self.lineage, run=manifest.run, number=number, confirmed=number - 1,
+                moment=max(manifest.moment, moment), spans=list(spans), fence=term,
+            )  # fmt: skip
             try:
-                head = self._shipped_object(name).head
-            except BackupDamaged:
-                if self._fs.exists(self.path(name)):
+                put_new(self._fs, self.path(name), b"".join(encode_shipped(end, pieces)), attempt)
+            except FileExistsError:
+                fence = self._shipped_object(name).head.fence
+                if fence > term:
+                    raise FencedError(name) from None
+                if fence < term and at:
                     raise
-                if at and number != at:
-                    raise FileExistsError(name) from None
-                end = ShippedHead(
-                    lineage=self.lineage, run=manifest.run, number=number, confirmed=number - 1,
-                    moment=max(before, moment), spans=list(spans), fence=term,
-                )  # fmt: skip
-                with contextlib.suppress(FileExistsError):
-                    put_new(self._fs, self.path(name), b"".join(encode_shipped(end, pieces)), attempt)
-                continue
-            if head.fence > term:
-                raise FencedError(name)
-            if head.fence == term:
-                return
-            number, before = number + 1, max(before, head.moment)
+                if fence < term:
+                    number += 1
+                    continue
+                # An earlier attempt succeeded, and its answer was lost.
+            return
 
     def next_shipped(self, manifest: Manifest) -> int:
         """The number of the first object behind a backup that there is not."""
@@ -463,8 +494,9 @@ class BackupPlace:
         damaged: list[BackupDamaged] = []
         moment, confirmed, expected = 0, 0, manifest.first_shipped
         continuity, whole, fence = Continuity(manifest.positions), True, 0
-        for number in self._shipped_numbers(manifest):
-            name = ship_name(manifest.run, number)
+        names = {number: ship_name(manifest.run, number) for number in self._shipped_numbers(manifest)}
+        self.read_ahead(names.values())
+        for number, name in names.items():
             try:
                 head = self._shipped_object(name).head
                 whole = whole and number == expected
@@ -477,7 +509,9 @@ class BackupPlace:
                     fence = head.fence
                     for index, span in continuity.behind(head):
                         parts.append(LogPart(span.shard, span.file, span.start, span.length, name, None, index))
-                    moment, expected = head.moment, number + 1
+                    # A fence without log does not know the moment of the log before it.
+                    moment = head.moment if head.spans or not head.fence else moment
+                    expected = number + 1
             except BackupDamaged as damage:
                 damaged.append(damage)
                 whole = False
@@ -511,9 +545,27 @@ class BackupPlace:
         numbers = sorted(number for name in names if (number := number_in(name, "", ".log")) is not None)
         return numbers[bisect_left(numbers, manifest.first_shipped) :]
 
+    def read_ahead(self, names: Iterable[str]) -> None:
+        """Objects of shipped log that are needed next, in this order: several are fetched from an object store at
+        once."""
+        if self._ahead is not None:
+            self._ahead.close()
+        if is_object_store(self.root):
+            self._ahead = _ReadAhead(self._load_object, [name for name in names if name not in self._objects])
+
     def _shipped_object(self, name: str) -> ShippedObject:
-        if self._object is not None and self._object[0] == name:
-            return self._object[1]
+        found = self._objects.get(name)
+        if found is None:
+            found = self._load_object(name) if self._ahead is None else self._ahead.get(name)
+            size = sum(map(len, found.spans))
+            if self._ahead is None or self._object_bytes + size > _OBJECTS_BYTES:
+                self._objects.clear()
+                self._object_bytes = 0
+            self._objects[name] = found
+            self._object_bytes += size
+        return found
+
+    def _load_object(self, name: str) -> ShippedObject:
         try:
             found = decode_shipped(map_file(self._fs, self.path(name)))
         except FileNotFoundError:
@@ -522,7 +574,6 @@ class BackupPlace:
             raise BackupDamaged(name, f"it cannot be read: {error}") from error
         if (found.head.lineage, ship_name(found.head.run, found.head.number)) != (self.lineage, name):
             raise BackupDamaged(name, "it belongs to another backup")
-        self._object = (name, found)
         return found
 
     def read_log(self, part: LogPart) -> memoryview:

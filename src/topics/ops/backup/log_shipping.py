@@ -40,6 +40,8 @@ _RETRY_REMOTE_MS = 1_000
 """The same where class `remote` is used, whose writes are refused meanwhile."""
 OBJECTS_MAX = 10_000
 """After so many objects another backup is due: a restore reads all of them."""
+OBJECTS_MAX_PRIMARY = 2_000
+"""The same with a lease: a takeover reads all of them before it answers anybody."""
 
 
 class StreamMark(NamedTuple):
@@ -215,7 +217,8 @@ class Shipping:
         """Whether only another backup lets log shipping begin, go on, or stay short."""
         # A takeover restores backups, so a server with a lease has one as soon as it can.
         waits_for_first = self._stream is None and (self._acks.waiting > 0 or self._core.path.lease is not None)
-        return self.broken or waits_for_first or self._objects >= OBJECTS_MAX
+        most = OBJECTS_MAX if self._core.path.lease is None else OBJECTS_MAX_PRIMARY
+        return self.broken or waits_for_first or self._objects >= most
 
     def mark(self, lineage: str) -> StreamMark | None:
         """To be noted before the checkpoint of a backup; None where the backup begins another stream."""

@@ -9,6 +9,7 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import msgspec
@@ -23,7 +24,7 @@ from topics.engine.topic import Topic
 from topics.log.forward_frames import parts_of
 from topics.log.frame import Frame, FrameKind, decode_block, read_frame
 from topics.log.fs import BytesLike, FileSystem, write_checked
-from topics.log.layout import RESTORED, Layout, wal_file
+from topics.log.layout import RESTORED, Layout, is_object_store, wal_file
 from topics.log.snapshot_files import SnapshotWriter, encode_topic, note_newest
 from topics.model.errors import BackupTargetError, DamagedBackupError, InvalidRequestError, TopicsError, quoted
 from topics.model.seq_ranges import LossReason
@@ -232,6 +233,10 @@ class Restored(msgspec.Struct, frozen=True):
     topics: list[RestoredTopic]
 
 
+_COPIES = 8
+"""Segments that are fetched from an object store at once."""
+
+
 class Restore:
     """One restore into a folder that does not exist or is empty."""
 
@@ -246,13 +251,14 @@ class Restore:
         self._moment = 0
         self._excluded = 0
 
-    def copy(self, target: Target, requested: RequestedTopics = ALL) -> None:
+    def copy(self, target: Target, requested: RequestedTopics = ALL, checks_first: bool = True) -> None:
         """Steps 1 and 2.
 
-        A damaged backup is refused before anything is written, and so are invalid names, as far as the backup has them.
+        With `checks_first` all files are read twice: a damaged backup is refused before anything is written. Otherwise
+        it fails when the damaged file is copied. Invalid names are refused first, as far as the backup has them.
         """
         log = [part.kept for part in target.log if part.kept is not None]
-        found = damages(self._place, [*target.base.files(), *log])
+        found = damages(self._place, [*target.base.files(), *log]) if checks_first else []
         if found:
             raise DamagedBackupError([(damage.name, damage.why) for damage in found])
         if requested.rename is not None:
@@ -268,8 +274,7 @@ class Restore:
         self._moment = target.base.moment
         # Copied first, because the log after the newest backup is soon replaced by a longer one.
         self._copy_log(target)
-        for segment in target.base.segments:
-            self._copy_segment(segment)
+        self._copy_segments(target.base.segments)
         for topic_id in {segment.topic_id for segment in target.base.segments}:
             self._fs.sync_dir(layout.topic(topic_id))
         self._fold(target.base)
@@ -301,6 +306,15 @@ class Restore:
         self._fs.remove(self._layout.restoring)
         self._fs.sync_dir(self._layout.root)
         return Restored(target.base.number, self._place.lineage, self._moment, self._excluded, topics)
+
+    def _copy_segments(self, segments: Sequence[KeptSegment]) -> None:
+        if not is_object_store(self._place.root):
+            for segment in segments:
+                self._copy_segment(segment)
+            return
+        with ThreadPoolExecutor(_COPIES, "restore") as pool:
+            for _ in pool.map(self._copy_segment, segments):
+                pass  # Raises the error of the first one that failed.
 
     def _copy_segment(self, segment: KeptSegment) -> None:
         self._fs.make_dirs(self._layout.topic(segment.topic_id))
@@ -335,6 +349,7 @@ class Restore:
         """Writes each shard's log up to the first frame that is not requested."""
         cut: set[int] = set()
         files: dict[tuple[int, int], list[memoryview]] = {}
+        self._place.read_ahead(dict.fromkeys(part.name for part in target.log if part.kept is None))
         for part in target.log:
             data, end = self._place.read_log(part), 0
             for frame in frames_of(data):

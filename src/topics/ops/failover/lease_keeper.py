@@ -224,6 +224,12 @@ class LeaseKeeper:
             if self.primary is not None:
                 return
 
+    def still_holds(self) -> bool:
+        """Whether no other server had taken the next term when this was called; asks the storage."""
+        failures = self.failures
+        self.renew()
+        return self.primary is None and self.failures == failures
+
     def renew(self) -> None:
         """Tries to renew the lease once, and looks who has it where another server was first."""
         try:

@@ -79,7 +79,8 @@ class Standby:
                 self._place, self._fs, newest, keeper.record, self._options, self._clock, self._entropy
             )  # fmt: skip
         elif newest is not None:
-            keeper.shows_all = self._ship_tail(keeper.term)
+            # A server that took over before the tail was there did not count it; one that does so later counts it.
+            keeper.shows_all = self._ship_tail(keeper.term) and keeper.still_holds()
         _log.info("primary lease taken", extra={"term": keeper.term, "lease_ms": self._who.lease_ms})
 
     def _ship_tail(self, term: int) -> bool:

@@ -69,7 +69,7 @@ def take_over(
             f"the primary of term {newest.term} has no backup; start it again, or use another place"
         )
     source = BackupPlace(place.fs, place.root, newest.lineage)
-    manifests = [source.load(number) for number in source.numbers()]
+    manifests = [source.load(number) for number in source.numbers()[-1:]]
     if not manifests:
         raise BackupTargetError(f"{place.root} has no backup of {newest.lineage}, which the lease names")
     source.fence(manifests[-1], term, f"fence-{term}")
@@ -80,7 +80,7 @@ def take_over(
         _log.warning("old data folder set aside", extra={"folder": aside, "term": term})
     job = Restore(source, fs, layout)
     target = newest_of(source, manifests)
-    job.copy(target)
+    job.copy(target, checks_first=False)
     restored = job.finish(target, ALL, newest.skipped, options, clock, entropy, LossReason.FAILOVER)
     note_holder(fs, layout, own.holder)
     if aside is not None and kept:
