@@ -150,6 +150,7 @@ def append(
     delay_ms: int = 0,
     run_at: datetime | int | None = None,
     priority: int = 0,
+    unique_key: str | None = None,
     disable_backpressure: bool = False,
     return_seqs: bool = True,
     expected_head_seq: int | None = None,
@@ -172,6 +173,7 @@ def append(
         delay_ms=delay_ms,
         run_at=run_at,
         priority=priority,
+        unique_key=unique_key,
         disable_backpressure=disable_backpressure,
         return_seqs=return_seqs,
         expected_head_seq=expected_head_seq,
@@ -191,6 +193,7 @@ def append_many(
     delay_ms: int = 0,
     run_at: datetime | int | None = None,
     priority: int = 0,
+    unique_key: str | None = None,
     disable_backpressure: bool = False,
     return_seqs: bool = True,
     expected_head_seq: int | None = None,
@@ -201,10 +204,11 @@ def append_many(
 
     `node` applies to records without a node. `create` and `config` apply if the topic is missing. Jobs of a queue are
     delayed by `delay_ms`, or until `run_at`, a time or milliseconds since 1970; those of a higher `priority` (-1000 to
-    1000) are claimed first. `disable_backpressure` waits in the server instead of being refused. `return_seqs=False`
-    leaves out the list of seqs, which have no gaps. With `expected_head_seq` the append raises `HeadMismatch` if the
-    topic has another head, and with `fence` `FenceMismatch` if it has another fence token. `new_fence` sets the token
-    with these records.
+    1000) are claimed first. While a job with its `unique_key` is in the queue, a single record is not appended, and the
+    answer is that job, `deduped`. `disable_backpressure` waits in the server instead of being refused.
+    `return_seqs=False` leaves out the list of seqs, which have no gaps. With `expected_head_seq` the append raises
+    `HeadMismatch` if the topic has another head, and with `fence` `FenceMismatch` if it has another fence token.
+    `new_fence` sets the token with these records.
     """
     given = {
         "records": [record if isinstance(record, NewRecord) else NewRecord(record) for record in several(records)],
@@ -214,6 +218,7 @@ def append_many(
         "create": create,
         "config": as_config(config),
         **job_terms(delay_ms, run_at, priority),
+        "unique_key": unique_key,
         "disable_backpressure": disable_backpressure or None,
         "expected_head_seq": expected_head_seq,
         "fence": fence,

@@ -52,6 +52,10 @@ _HELP: dict[str, dict[str, str]] = {
         "config": "Config of a topic that this append creates; needs the scope `admin`, ignored if the topic exists.",
         "delay_ms": "Queues only: delay before the jobs can be claimed, at most 86400000.",
         "run_at": "Queues only: time from which the jobs can be claimed, instead of `delay_ms`.",
+        "unique_key": (
+            "Queues only, with one record: while a job with this key is ready, delayed or leased, nothing is appended, "
+            "and the answer has its seq and `deduped`. 1 to 256 bytes."
+        ),
         "priority": "Queues only: jobs of a higher priority are claimed first, those of one priority by seq.",
         "disable_backpressure": (
             "Wait up to 30 s instead of getting 429 under pressure or with a full log; caps still apply."

@@ -193,6 +193,9 @@ def append(
         str | None, Parameter(help="Queues: the date from which the jobs can be claimed, such as 2026-02-24T12:00:00Z.")
     ] = None,
     priority: Annotated[int, Parameter(help="Queues: -1000 to 1000; jobs of a higher priority are claimed first.")] = 0,
+    unique_key: Annotated[
+        str | None, Parameter(help="Queues: append nothing while a job with this key is in the queue.")
+    ] = None,
     key: Annotated[str | None, Parameter(help="The idempotency key: a repeated key appends nothing.")] = None,
     expected_head_seq: Annotated[
         int | None, Parameter(help="Append only if the topic has this head; 0 is that of a missing topic.")
@@ -229,8 +232,8 @@ def append(
         records = [NewRecord(value, tag) for value in batch]
         return client.append_many(
             topic, records, node=node, idempotency_key=key, create=create, delay_ms=delay_ms, run_at=run_at_ms,
-            priority=priority, return_seqs=False, expected_head_seq=expected_head_seq, fence=fence,
-            new_fence=new_fence,
+            priority=priority, unique_key=unique_key, return_seqs=False, expected_head_seq=expected_head_seq,
+            fence=fence, new_fence=new_fence,
         )  # fmt: skip
 
     # A pipe should survive a restart of the server.

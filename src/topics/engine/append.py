@@ -313,7 +313,7 @@ class Appender:
             path.lease.check(count)
         if topic.config.ttl_ms:
             core.expire(topic)
-        ordered = batch.delay_ms or batch.priority or batch.run_at is not None
+        ordered = batch.delay_ms or batch.priority or batch.run_at is not None or batch.unique_key is not None
         if ordered and topic.staged_config.type is not TopicType.QUEUE:
             raise NotAQueueError(topic.name)
         if rules.rejects or core.metered:
@@ -367,8 +367,9 @@ class Appender:
             frames.append((FrameKind.CREATE, creation_body(core, topic), b""))
         if extension is not None:
             extension.staged(topic)
-        if batch.delay_ms or batch.priority or batch.run_at is not None:
-            order = append.order = order_of(JobTerms(batch.delay_ms, batch.run_at, batch.priority), core.time)
+        if batch.delay_ms or batch.priority or batch.run_at is not None or batch.unique_key is not None:
+            terms = JobTerms(batch.delay_ms, batch.run_at, batch.priority, batch.unique_key)
+            order = append.order = order_of(terms, core.time)
             if logged:
                 frames += order_frames(order, block.first_seq, block.last_seq, core.time)
         if logged and extension is None:

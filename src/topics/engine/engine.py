@@ -62,6 +62,7 @@ from topics.ops.backup.backups import Backups
 from topics.ops.backup.log_shipping import IN_FLIGHT_MAX
 from topics.queues.leases import QueueCounters
 from topics.queues.queues import Queues
+from topics.queues.unique_jobs import UniqueAppends
 from topics.routers.routers import PutDone as RouterPutDone
 from topics.routers.routers import RemoveDone as RouterRemoveDone
 from topics.routers.routers import RouterInfo, Routing
@@ -249,6 +250,7 @@ class Engine(EngineView):
         self._destinations = self.routing.registry.into
         self.queues = Queues(core, self._background, self.put_topic)
         """Claims, acknowledgements and everything else about jobs."""
+        self._unique_appends = UniqueAppends(core)
         self.consumers = Consumers(core)
         """Cursors of readers that the server stores."""
         self.fences = Fences(core)
@@ -466,9 +468,15 @@ class Engine(EngineView):
 
     def append(self, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends a batch atomically, creating the topic where that is allowed."""
+        if batch.unique_key is None:
+            self._append(name, batch, done)
+        else:
+            self._unique_appends.append(name, batch, done, self._append)
+
+    def _append(self, name: str, batch: Batch, done: AppendDone) -> None:
         topic = self.core.directory.find(name)
         if topic is not None and not topic.rules.usual:
-            if wait_for_drop(self.core, name, lambda: self.append(name, batch, done), done):
+            if wait_for_drop(self.core, name, lambda: self._append(name, batch, done), done):
                 return
             topic = self.core.directory.find(name)
         if self.sealer.failures:

@@ -21,8 +21,8 @@ from topics_protocol.config import (
 
 __all__ = [
     "KIB", "MAX_CLAIM_JITTER_MS", "MAX_DELAY_MS", "MAX_I32", "MAX_LEASE_MS", "MAX_PRIORITY", "MAX_RUN_AHEAD_MS",
-    "MAX_U64", "MIB", "MIN_I32", "MIN_LEASE_MS", "MIN_PRIORITY", "Limits", "clamp_claim_jitter_ms", "clamp_delay_ms",
-    "clamp_lease_ms",
+    "MAX_U64", "MAX_UNIQUE_KEY_BYTES", "MIB", "MIN_I32", "MIN_LEASE_MS", "MIN_PRIORITY", "Limits",
+    "clamp_claim_jitter_ms", "clamp_delay_ms", "clamp_lease_ms",
 ]  # fmt: skip
 
 KIB: Final = 1024
@@ -33,6 +33,10 @@ MAX_U64: Final = 2**64 - 1
 
 MIN_I32: Final = -(2**31)
 MAX_I32: Final = 2**31 - 1
+
+
+MAX_UNIQUE_KEY_BYTES: Final = 256
+"""Bytes of the unique key of a job."""
 
 
 def clamp_delay_ms(delay_ms: int) -> int:

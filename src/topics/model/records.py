@@ -267,6 +267,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """For a queue: when its jobs can be claimed, in ms since 1970, instead of `delay_ms`."""
     priority: Annotated[int, msgspec.Meta(ge=MIN_PRIORITY, le=MAX_PRIORITY)] = 0
     """For a queue: jobs of a higher priority are claimed first."""
+    unique_key: str | None = None
+    """For a queue: appends no job while one with this key is in the queue, but answers with that one."""
     disable_backpressure: bool = False
     """Rather wait for a full log than be refused."""
     expected_head_seq: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -291,6 +293,7 @@ def single_record(batch: Batch) -> Record | None:
         or batch.delay_ms
         or batch.run_at is not None
         or batch.priority
+        or batch.unique_key is not None
         or batch.disable_backpressure
         or batch.expected_head_seq is not None
         or batch.fence is not None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from topics.log.frame import FrameKind
 from topics.model.errors import InvalidRequestError
 from topics.model.limits import MAX_PRIORITY, MAX_RUN_AHEAD_MS, MIN_PRIORITY, clamp_delay_ms
-from topics.queues.queue_frames import JobOrder, JobsPrioritized, JobTerms, encode_delay, encode_event
+from topics.queues.queue_frames import JobKeyed, JobOrder, JobsPrioritized, JobTerms, encode_delay, encode_event
 
 if TYPE_CHECKING:
     from topics.engine.core import EngineTime
@@ -28,7 +28,7 @@ PRIORITY_BYTES = 200
 
 def check_terms(terms: JobTerms, now: int) -> None:
     """Raises InvalidRequestError unless jobs can be appended this way; `now` is the wall time."""
-    delay_ms, run_at, priority = terms
+    delay_ms, run_at, priority, _ = terms
     if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
         raise InvalidRequestError(
             f"priority: must be from {MIN_PRIORITY} to {MAX_PRIORITY}", field="priority", max=MAX_PRIORITY
@@ -46,9 +46,9 @@ def check_terms(terms: JobTerms, now: int) -> None:
 
 def order_of(terms: JobTerms, time: "EngineTime") -> JobOrder:
     """The order of jobs that are appended now; a `run_at` that has passed means ready at once."""
-    delay_ms, run_at, priority = terms
+    delay_ms, run_at, priority, unique_key = terms
     delay_ms = clamp_delay_ms(delay_ms) if run_at is None else max(run_at - time.wall(), 0)
-    return JobOrder(time.steady() + delay_ms if delay_ms else 0, priority)
+    return JobOrder(time.steady() + delay_ms if delay_ms else 0, priority, unique_key)
 
 
 def order_frames(order: JobOrder, first: int, last: int, time: "EngineTime") -> list[tuple[FrameKind, bytes, bytes]]:
@@ -58,6 +58,8 @@ def order_frames(order: JobOrder, first: int, last: int, time: "EngineTime") -> 
         frames.append((FrameKind.DELAY, encode_delay(time.ending(order.ready_at), first, last), b""))
     if order.priority:
         frames.append((FrameKind.QUEUE, encode_event(JobsPrioritized(first, last, order.priority)), b""))
+    if order.unique_key is not None:
+        frames.append((FrameKind.QUEUE, encode_event(JobKeyed(first, order.unique_key)), b""))
     return frames
 
 

@@ -7,7 +7,7 @@
                events 1 to 3 of older logs are the same without `lasts`
     DELAY      u64 ready at | u64 first seq | u64 last seq | u64 lasts, which older logs do not have
     ARRIVAL    u8 reason | u64 topic id of the source | u32 count | u64 seq there, for each record | block
-    QUEUE      msgpack of `JobsFailed`, `QueuePaused` or `JobsPrioritized`
+    QUEUE      msgpack of `JobsFailed`, `QueuePaused`, `JobsPrioritized` or `JobKeyed`
     DEPARTURE  u8 reason | u64 topic id of the destination | ranges: u64 first, u64 last, inclusive, ascending, apart
 
 An acknowledgement is a DELETE: the job is gone, and with it its lease. Expiry is not logged at all: a lease states when
@@ -19,8 +19,9 @@ A QUEUE frame with the reasons of failed jobs precedes the LEASE that returns th
 if leases are logged. A failure is identified by the number of its delivery, so that reading it twice counts once. A
 pause is always logged.
 
-DELAY and a QUEUE frame with a priority precede their APPEND or TXN_APPEND in the same write. A crash between the two
-leaves them for jobs that do not exist, which recovery drops; in the reverse order a job would be ready too early.
+DELAY and a QUEUE frame with a priority or a key precede their APPEND or TXN_APPEND in the same write. A crash between
+the two leaves them for jobs that do not exist, which recovery drops; in the reverse order a job would be ready too
+early.
 
 A move is an ARRIVAL in the destination's shard and a DEPARTURE in the source's. The arrival contains the records by
 value and is effective once it is in the log: recovery adds a missing departure. Reason 1 is a job that exceeded its
@@ -84,6 +85,7 @@ class JobTerms(NamedTuple):
     delay_ms: int = 0
     run_at: int | None = None
     priority: int = 0
+    unique_key: str | None = None
 
 
 NO_TERMS = JobTerms()
@@ -95,6 +97,8 @@ class JobOrder(NamedTuple):
     ready_at: int
     """By the steady clock; 0 is at once."""
     priority: int
+    unique_key: str | None = None
+    """Of a single job."""
 
 
 class LeaseFrame(NamedTuple):
@@ -170,6 +174,8 @@ class QueuePart(msgspec.Struct, array_like=True, frozen=True):
     paused: bool = False
     priorities: list[tuple[int, int]] = []
     """Seq and priority, of jobs with another priority than 0."""
+    keys: list[tuple[int, str]] = []
+    """Seq and unique key."""
 
 
 class JobsFailed(msgspec.Struct, array_like=True, frozen=True, tag=1, gc=False):
@@ -197,7 +203,14 @@ class JobsPrioritized(msgspec.Struct, array_like=True, frozen=True, tag=3, gc=Fa
     priority: int
 
 
-QueueEvent = JobsFailed | QueuePaused | JobsPrioritized
+class JobKeyed(msgspec.Struct, array_like=True, frozen=True, tag=4, gc=False):
+    """The unique key of the job that is appended by the next frame."""
+
+    seq: int
+    key: str
+
+
+QueueEvent = JobsFailed | QueuePaused | JobsPrioritized | JobKeyed
 
 encode_event = msgspec.msgpack.Encoder().encode
 _event_decoder: "msgspec.msgpack.Decoder[QueueEvent]" = msgspec.msgpack.Decoder(QueueEvent)

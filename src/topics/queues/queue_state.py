@@ -30,6 +30,7 @@ from topics.model.limits import MAX_U64
 from topics.model.records import words
 from topics.model.topic_config import TopicType
 from topics.queues.claim_limits import RateWindow
+from topics.queues.job_keys import JobKeys
 from topics.queues.job_order import PRIORITY_BYTES
 from topics.queues.leases import ClaimDone, ClaimedJob, ClaimResult, Lease, LeaseTable
 from topics.queues.queue_frames import (
@@ -37,6 +38,7 @@ from topics.queues.queue_frames import (
     Arrival,
     Ending,
     JobFailure,
+    JobKeyed,
     JobOrder,
     JobsFailed,
     JobsPrioritized,
@@ -414,6 +416,7 @@ class Queue:
     __slots__ = (
         "alarm",
         "jobs",
+        "keys",
         "lease_table",
         "paused",
         "rate",
@@ -427,6 +430,7 @@ class Queue:
     def __init__(self, topic: Topic, core: EngineCore) -> None:
         self.lease_table = LeaseTable(core.totals.in_flight, core.time.wall_time)
         self.jobs = TopicJobs(topic, core.reader)
+        self.keys = JobKeys()
         self.waiting: list[PollClaim] = []
         """Claims gathered by the open window."""
         self.window: Alarm | None = None
@@ -448,7 +452,8 @@ class Queue:
         jobs = (
             len(lease_table.leases) + len(lease_table.leaving) + len(lease_table.delayed) + len(lease_table.delivered)
         )
-        return JOB_BYTES * jobs + PRIORITY_BYTES * len(lease_table.priorities.by_seq) + lease_table.reason_bytes
+        ordered = PRIORITY_BYTES * len(lease_table.priorities.by_seq) + self.keys.memory_bytes
+        return JOB_BYTES * jobs + ordered + lease_table.reason_bytes
 
     @property
     def counters(self) -> tuple[int, int]:
@@ -519,6 +524,8 @@ class QueueFeature:
                 queue.paused = event.paused
             elif isinstance(event, JobsPrioritized):
                 queue.lease_table.priorities.set(range(event.first, event.last + 1), event.priority)
+            elif isinstance(event, JobKeyed):
+                queue.keys.set(event.seq, event.key)
             else:
                 note_failures(queue.lease_table, event)
         else:
@@ -558,6 +565,7 @@ class QueueFeature:
             queue = find_queue(topic)
             if queue is not None:
                 queue.lease_table.rebuild(queue.jobs.is_live)
+                queue.keys.purge(queue.jobs.is_live)
                 in_flight += queue.lease_table.in_flight
         # Queues that a later frame deletes may have been counted before.
         core.totals.in_flight.total = in_flight
@@ -593,6 +601,7 @@ class QueueFeature:
             part.failures,
             part.paused,
             part.priorities,
+            part.keys,
         )
 
     def load(self, topic: Topic, part: bytes) -> None:
@@ -603,6 +612,7 @@ class QueueFeature:
         lease_table.delivered = dict(saved.delivered)
         queue_of(topic, self._core).paused = saved.paused
         lease_table.priorities.load(saved.priorities)
+        queue_of(topic, self._core).keys.load(saved.keys)
         lease_table.load_failures(saved.failures)
         for lease in saved.leases:
             deadline = self._resumed(lease.deadline, saved)
@@ -627,8 +637,11 @@ class QueueFeature:
         self._core.memory.note(topic)
 
     def order(self, topic: Topic, first: int, last: int, order: JobOrder) -> None:
-        """Delays or prioritizes jobs that are about to be published."""
-        queue_of(topic, self._core).lease_table.order(range(first, last + 1), order)
+        """Delays or prioritizes jobs that are about to be published, or gives one its key."""
+        queue = queue_of(topic, self._core)
+        queue.lease_table.order(range(first, last + 1), order)
+        if order.unique_key is not None:
+            queue.keys.set(first, order.unique_key, queue.jobs.is_live)
         self._core.memory.note(topic)
 
     def _topic_deleted(self, topic: Topic) -> None:
@@ -640,6 +653,8 @@ class QueueFeature:
         queue = find_queue(topic)
         if queue is not None:
             queue.lease_table.forget(before_seq, ranges)
+            if queue.keys:
+                queue.keys.forget_deleted(before_seq, ranges)
             if queue.workers:
                 self.freed.emit(queue)
 
@@ -647,6 +662,8 @@ class QueueFeature:
         queue = find_queue(topic)
         if queue is not None:
             queue.lease_table.forget_where(partial(is_marked, marks))
+            if queue.keys:
+                queue.keys.purge(queue.jobs.is_live)
             if queue.workers:
                 self.freed.emit(queue)
 
@@ -665,7 +682,7 @@ def _durable_part(queue: Queue) -> QueuePart:
     return QueuePart(
         lease_table.dead_lettered, list(lease_table.delayed.items()), states, list(lease_table.delivered.items()),
         failures=list(lease_table.failures.items()), paused=queue.paused,
-        priorities=list(lease_table.priorities.by_seq.items()),
+        priorities=list(lease_table.priorities.by_seq.items()), keys=_live_keys(queue),
     )  # fmt: skip
 
 
@@ -673,4 +690,10 @@ def _plain_part(queue: Queue) -> QueuePart:
     lease_table = queue.lease_table
     appended = [(seq, ready_at) for seq, ready_at in lease_table.delayed.items() if seq not in lease_table.delivered]
     priorities = list(lease_table.priorities.by_seq.items())
-    return QueuePart(lease_table.dead_lettered, appended, paused=queue.paused, priorities=priorities)
+    return QueuePart(
+        lease_table.dead_lettered, appended, paused=queue.paused, priorities=priorities, keys=_live_keys(queue)
+    )
+
+
+def _live_keys(queue: Queue) -> list[tuple[int, str]]:
+    return [(seq, key) for seq, key in queue.keys.by_seq.items() if queue.jobs.is_live(seq)]

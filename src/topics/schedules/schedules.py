@@ -255,7 +255,7 @@ class Schedules:
 
     def run_due(self) -> None:
         """Runs what is due. Without a loop, call it after moving the clock."""
-        if not self._core.closed:
+        if not (self._core.closed or self._core.path.follows or self._core.options.restoring):
             self._fill()
             self._timetable.run_due()
 

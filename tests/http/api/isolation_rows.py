@@ -358,8 +358,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     }),
     "AppendBody": frozenset({
         "records", "node", "idempotency_key", "idempotency_check", "create", "delay_ms", "run_at", "priority",
-        "disable_backpressure",
-        "expected_head_seq", "fence", "new_fence",
+        "unique_key", "disable_backpressure", "expected_head_seq", "fence", "new_fence",
     }),
     "FenceBody": frozenset({"fence", "new_fence"}),
     "DiffBody": frozenset({
@@ -399,8 +398,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     }),
     "Publish": frozenset({
         "records", "node", "idempotency_key", "idempotency_check", "create", "delay_ms", "run_at", "priority",
-        "disable_backpressure",
-        "request_id", "return_seqs", "expected_head_seq", "fence", "new_fence",
+        "unique_key", "disable_backpressure", "request_id", "return_seqs", "expected_head_seq", "fence", "new_fence",
     }),
     "Subscribe": frozenset({
         "request_id", "from_seq", "tail", "epoch", "limit", "max_batch_bytes", "include_data", "include_meta",

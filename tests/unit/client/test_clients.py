@@ -22,6 +22,7 @@ LAZY = (
     "all_topics",
     "all_routers",
     "all_consumers",
+    "all_schedules",
     "consumer",
     "all_streams",
     "all_routing_keys",

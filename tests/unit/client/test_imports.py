@@ -49,7 +49,8 @@ def test_the_client_imports_little() -> None:
     assert "topics" not in packages(found)
     assert {name for name in found if name.startswith("topics_client._async")} == set()
     assert {name for name in found if name.startswith("topics_protocol.")} == {
-        f"topics_protocol.{name}" for name in ("config", "records", "v0", "queues", "transactions", "watch")
+        f"topics_protocol.{name}"
+        for name in ("config", "records", "v0", "queues", "schedules", "transactions", "watch")
     }
 
 

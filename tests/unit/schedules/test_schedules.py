@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from tests.unit.conftest import Answers, ask_drop, checkpoint, killed, open_engine, put, read, topic
+from topics.log.frame import Frame, FrameKind
 from topics.model.errors import InvalidRequestError, ScheduleNotFoundError, ThrottledError, TopicNotFoundError
 from topics.model.limits import Limits
 from topics.model.topic_config import Discard, Durability, TopicType
-from topics.schedules.schedule_frames import CatchUp
+from topics.schedules.schedule_frames import CatchUp, ScheduleDropped, ScheduleRun, ScheduleState, encode_schedule
 from topics.schedules.schedule_state import CATCH_UP_MAX, LATE_MS
 from topics.schedules.schedules import ScheduleInfo, SchedulePut, ScheduleWish
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
@@ -340,3 +341,25 @@ def test_memory_of_schedules_is_counted(world: World) -> None:
     assert world.engine.core.memory.total_bytes - before > 5_000
     world.engine.schedules.delete("s", lambda answer: None)
     assert world.engine.core.memory.total_bytes == before
+
+
+def test_frames_replayed_in_a_running_engine_reach_the_index(world: World) -> None:
+    """As a standby does it (`engine.following`)."""
+    state = world.every_minute().state
+    own, features = topic(world.engine, "jobs"), world.engine.core.features
+
+    def replay(mark: ScheduleState | ScheduleRun | ScheduleDropped) -> None:
+        body = memoryview(encode_schedule(mark))
+        features.replay(own, Frame(FrameKind.SCHEDULE, own.id, 1, 0, body, 0, len(body)), Never())
+
+    class Never:
+        def walk_log(self, visit: object) -> None: ...
+
+        def lose(self, of: object, first: int, last: int) -> None: ...
+
+    replay(ScheduleRun("s", state.next_due_ms + MINUTE, state.next_due_ms, 1, 1, 1))
+    assert world.info().state.runs == 1
+    replay(ScheduleDropped("s"))
+    assert world.engine.schedules.count == 0
+    replay(state)
+    assert world.info().state == state

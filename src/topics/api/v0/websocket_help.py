@@ -15,7 +15,7 @@ FIELDS = {
         (
             (
                 "`records`, `node`, `idempotency_key`, `idempotency_check`, `create`, `config`, `delay_ms`, "
-                "`run_at`, `priority`, `disable_backpressure`, `expected_head_seq`, `fence`, `new_fence`"
+                "`run_at`, `priority`, `unique_key`, `disable_backpressure`, `expected_head_seq`, `fence`, `new_fence`"
             ),
             "",
             "as in an append",
