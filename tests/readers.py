@@ -66,7 +66,9 @@ for reader, table in found.items():
         if pa.types.is_timestamp(field.type):
             micros = table[field.name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
             table = table.set_column(place, field.name, micros)
-    print(json.dumps({"reader": reader, "rows": sorted(table.to_pylist(), key=lambda row: row["_seq"])}))
+    rows = sorted(table.to_pylist(), key=lambda row: row["_seq"])
+    # Decimals are numbers in JSON.
+    print(json.dumps({"reader": reader, "rows": rows}, default=float))
 """
 )
 

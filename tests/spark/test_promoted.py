@@ -5,6 +5,7 @@ The server and Spark show the same fields, wherever the entries come from: the s
 
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.http.live import LiveServer
 from tests.spark.test_pipeline import pipeline, run_all
 from tests.spark.waiting_for import sealed_to, wait_until
+from tests.unit.spark.typed import NESTED, nested
 from tests.unit.streams.describing import lens, rename
 from topics.spark.archive.archive_reader import archived_records
 from topics.spark.promotion import ask_versions
@@ -131,3 +133,14 @@ def test_members_of_the_entries_are_columns(spark: SparkSession, archiving: Live
     httpx.post(path, json={"schema": described, "lens": added}).raise_for_status()
     assert entries(frame) == shown
     assert load(spark, url=archiving.url, typed="true").columns[-2:] == ["c", "d"]
+
+
+def test_objects_and_arrays_are_structs_and_lists(spark: SparkSession, archiving: LiveServer, tmp_path: Path) -> None:
+    path = f"{archiving.url}/v1/stream/nested"
+    httpx.put(path, headers={"content-type": "application/json"}).raise_for_status()
+    httpx.post(f"{path}/_schema", json={"schema": NESTED}).raise_for_status()
+    httpx.post(path, json=[nested(n) for n in range(100)]).raise_for_status()
+    frame = spark.read.format("topics").options(topic="nested", url=archiving.url, typed="true").load()
+    chosen = frame.where("place.city = 'c7'").selectExpr("id", "price", "tags[0] AS tag", "size(stops) AS stops")
+    assert chosen.collect() == [(7, Decimal("7.25"), "t7", 3)]
+    assert frame.selectExpr("explode(stops) AS stop").where("stop.city = 'x'").count() == 100

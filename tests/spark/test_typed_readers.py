@@ -14,6 +14,7 @@ from tests.readers import read_typed_by_all
 from tests.s3 import S3Server
 from tests.spark.test_table_readers import archive
 from tests.spark.waiting_for import checkpointed, sealed_to, wait_until
+from tests.unit.spark.typed import merged
 from tests.unit.streams.describing import lens
 from topics.model.settings import Settings
 from topics_client import Client
@@ -25,6 +26,9 @@ FIELDS: dict[str, Any] = {
     "total": {"type": "number"},
     "at": {"type": "string", "format": "date-time"},
     "lines": {"type": "array"},
+    "price": {"type": "number", "multipleOf": 0.01},
+    "place": {"type": "object", "properties": {"city": {"type": "string"}, "zip": {"type": "integer"}}},
+    "tags": {"type": "array", "items": {"type": "string"}},
 }
 
 
@@ -71,7 +75,9 @@ def entries_of(rows: list[dict[str, Any]]) -> list[Any]:
         entry = {name: value for name, value in row.items() if not name.startswith("_") and value is not None}
         if "lines" in entry:
             entry["lines"] = json.loads(entry["lines"])
-        found.append({**entry, **json.loads(row["_rest"] or "{}")})
+        if "place" in entry:
+            entry["place"] = {name: value for name, value in entry["place"].items() if value is not None}
+        found.append(merged(entry, json.loads(row["_rest"] or "{}")))
     return found
 
 
@@ -83,7 +89,9 @@ def in_micros(entries: list[Any]) -> list[Any]:
 
 
 def order(n: int) -> dict[str, Any]:
-    return {"id": n, "total": n / 4, "at": f"2026-03-01T10:00:{n % 60:02d}.5+00:00", "lines": [n], "more": "ü\n"}
+    nested = {"place": {"city": f"c{n}", "door": n} if n % 2 else {"zip": n}, "tags": [f"t{n}", "ü"], "price": n + 0.25}
+    at = f"2026-03-01T10:00:{n % 60:02d}.5+00:00"
+    return {"id": n, "total": n / 4, "at": at, "lines": [n], "more": "ü\n", **nested}
 
 
 def run(server: LiveServer, tmp_path: Path, place: str | None, environment: dict[str, str] | None) -> None:

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from tests.unit.spark.test_source import Place
-from tests.unit.spark.typed import Described, entry_of
+from tests.unit.spark.typed import NESTED, Described, entry_of, nested
 from tests.unit.streams.describing import rename
 from topics.spark.connector.options import OptionError
 from topics.spark.connector.source import SchemaChangedError, TopicsDataSource, TopicsReader, TopicsStreamReader
@@ -69,6 +69,18 @@ def test_columns_and_rest_are_what_the_stream_shows(place: TypedPlace) -> None:
         (seq, "k", entry) for seq, entry in place.described.promoted("orders").items()
     ]
     assert [row["id"] for row in rows] == [1, 2, 3, None]
+
+
+def test_nested_members_are_structs_and_lists(place: TypedPlace) -> None:
+    place.described.create("nested", NESTED)
+    place.described.append("nested", *[nested(n) for n in range(3)])
+    place.folder.seal()
+    loaded = place.load(topic="nested")
+    struct = "struct<city:string,at:timestamp>"
+    assert loaded.schema.simpleString().partition("_rest:string,")[2] == (
+        f"id:bigint,price:decimal(38,2),place:{struct},tags:array<string>,stops:array<{struct}>>"
+    )
+    assert [entry_of(row) for row in loaded.rows()] == list(place.described.promoted("nested").values())
 
 
 def test_entries_of_earlier_versions_are_promoted(place: TypedPlace) -> None:

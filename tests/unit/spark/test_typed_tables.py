@@ -8,7 +8,7 @@ import pytest
 from tests.unit.spark.archives import ROOT, advance
 from tests.unit.spark.folders import Folder
 from tests.unit.spark.tables import every_file, read_table
-from tests.unit.spark.typed import ORDER, Described, run_typed, typed_entries, typed_pipeline
+from tests.unit.spark.typed import NESTED, ORDER, Described, nested, run_typed, typed_entries, typed_pipeline
 from tests.unit.streams.describing import rename
 from topics.spark.iceberg.typed_files import folder_of
 from topics.spark.pipeline.rounds import ShortError
@@ -60,6 +60,60 @@ def test_what_fits_no_column_is_not_lost(described: Described) -> None:
     folder.seal()
     run_typed(folder.disk, folder, 1)
     assert shown(described) == described.promoted("orders")
+
+
+def test_objects_are_structs_and_arrays_are_lists() -> None:
+    described = Described(Folder())
+    described.create("orders", NESTED)
+    described.append("orders", *[nested(n) for n in range(20)])
+    odd: list[dict[str, Any]] = [
+        {"place": {"city": "b", "more": [1]}},
+        {"stops": [{"n": 1}]},
+        {"place": {}},
+        {"price": 1e300},
+    ]
+    odd += [{"stops": [{"city": "b", "n": 1}]}, {"tags": []}]
+    # This library reads a list of structs that is null as an empty one, so every entry has one.
+    described.append("orders", *[{"id": 20 + n, "stops": [], **one} for n, one in enumerate(odd)])
+    folder = described.folder
+    folder.seal()
+    run_typed(folder.disk, folder, 1)
+    assert shown(described) == described.promoted("orders") and len(shown(described)) == 26
+    table = read_table(folder.disk, root=f"{ROOT}/typed/orders")
+    assert table is not None
+    kinds = {field.name: str(field.field_type) for field in table.schema().fields if not field.name.startswith("_")}
+    place = "struct<{0}: city: optional string, {1}: at: optional timestamptz>"
+    assert kinds == {
+        "id": "long", "price": "decimal(38, 2)", "place": place.format(104, 105), "tags": "list<string>",
+        "stops": f"list<{place.format(110, 111)}>",
+    }  # fmt: skip
+    rows = table.scan("place.city = 'c7'").to_arrow().to_pylist()
+    assert [row["id"] for row in rows] == [7]
+
+
+def test_a_member_that_a_struct_gains_is_an_evolution_of_the_table() -> None:
+    described = Described(Folder())
+    narrow = {**NESTED, "required": ["id", "place"]}
+    described.create("orders", narrow)
+    described.append("orders", *[nested(n) for n in range(5)])
+    folder = described.folder
+    folder.seal()
+    run_typed(folder.disk, folder, 1)
+    before = read_table(folder.disk, root=f"{ROOT}/typed/orders")
+    text = {"type": "string"}
+    members = {**NESTED["properties"]["place"]["properties"], "zip": text}
+    wider = {**narrow, "properties": {**NESTED["properties"], "place": {"type": "object", "properties": members}}}
+    described.evolve("orders", wider, {"op": "add", "path": "/place/zip", "schema": text, "default": "?"})
+    described.append("orders", {"id": 5, "place": {"city": "b", "zip": "1"}, "stops": []})
+    folder.seal()
+    run_typed(folder.disk, folder, 2)
+    assert shown(described) == described.promoted("orders")
+    after = read_table(folder.disk, root=f"{ROOT}/typed/orders")
+    assert before is not None and after is not None
+    assert after.metadata.table_uuid == before.metadata.table_uuid
+    for name in ("place", "place.city", "place.at", "stops.element.city"):
+        assert after.schema().find_field(name).field_id == before.schema().find_field(name).field_id
+    assert after.schema().find_field("place.zip").field_id > before.schema().highest_field_id
 
 
 def test_a_new_version_is_an_evolution_of_the_table(described: Described) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from tests.unit.spark.archives import ROOT
@@ -38,6 +39,25 @@ ORDER: dict[str, Any] = {
         "lines": {"type": "array"},
     },
 }
+
+
+_PLACE: dict[str, Any] = {"city": {"type": "string"}, "at": {"type": "string", "format": "date-time"}}
+NESTED: dict[str, Any] = {
+    "type": "object",
+    "required": ["id"],
+    "properties": {
+        "id": {"type": "integer"},
+        "price": {"type": "number", "multipleOf": 0.01},
+        "place": {"type": "object", "properties": _PLACE},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "stops": {"type": "array", "items": {"type": "object", "properties": _PLACE}},
+    },
+}
+
+
+def nested(n: int) -> dict[str, Any]:
+    place = {"city": f"c{n}", "at": f"2026-03-01T10:{n % 60:02d}:00Z"}
+    return {"id": n, "price": n + 0.25, "place": place, "tags": [f"t{n}", "ü"], "stops": [place, {}, {"city": "x"}]}
 
 
 class Described:
@@ -119,9 +139,22 @@ def entry_of(row: dict[str, Any]) -> Any:
     members = {name: value for name, value in row.items() if not name.startswith("_") and value is not None}
     if not members:
         return rest
-    for name, value in members.items():
-        if name == "lines":
-            members[name] = json.loads(value)
-        elif isinstance(value, datetime):
-            members[name] = value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    return {**members, **rest}
+    shown = {name: json.loads(value) if name == "lines" else _shown(value) for name, value in members.items()}
+    return merged(shown, rest)
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, dict):
+        return {name: _shown(one) for name, one in value.items() if one is not None}
+    return [_shown(one) for one in value] if isinstance(value, list) else value
+
+
+def merged(held: Any, rest: Any) -> Any:
+    """An object of which a part is in a struct and the other part in the rest."""
+    if not isinstance(held, dict) or not isinstance(rest, dict):
+        return rest
+    return {**held, **{name: merged(held.get(name), value) for name, value in rest.items()}}

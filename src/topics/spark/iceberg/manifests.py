@@ -36,7 +36,7 @@ from pyiceberg.table.name_mapping import create_mapping_from_schema
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import IcebergType, LongType, NestedField, StringType, TimestamptzType
+from pyiceberg.types import IcebergType, ListType, LongType, NestedField, StringType, StructType, TimestamptzType
 
 from topics.log.fs import FileSystem, naming, read_whole
 from topics.spark.archive.data_files import ArchiveFile, Ints, Mask, Run, TableFile, read_column
@@ -200,13 +200,26 @@ class Shape(NamedTuple):
             return False
         if self.shared:
             return metadata.schema() == self.schema
-        desired = {field.field_id: field for field in self.schema.fields}
+        desired = _by_id(self.schema.fields)
         return all(
-            (field.name, field.field_type) == (desired[field.field_id].name, desired[field.field_id].field_type)
+            desired.get(number, one) == one
             for known in metadata.schemas
-            for field in known.fields
-            if field.field_id in desired
+            for number, one in _by_id(known.fields).items()
         )
+
+
+def _by_id(fields: Iterable[NestedField]) -> dict[int, tuple[str, object]]:
+    """Every field by its id, nested ones too: its name and its type, without the members of a struct."""
+    found: dict[int, tuple[str, object]] = {}
+    for field in fields:
+        kind = field.field_type
+        if isinstance(kind, StructType | ListType):
+            inner = kind.fields if isinstance(kind, StructType) else (kind.element_field,)
+            found |= _by_id(inner)
+            found[field.field_id] = field.name, type(kind)
+        else:
+            found[field.field_id] = field.name, kind
+    return found
 
 
 RECORDS = Shape(SCHEMA, SPEC, ORDER, SCHEMA, SEQ, TS, "seq", shared=True)

@@ -21,7 +21,7 @@ from xxhash import xxh3_64_hexdigest
 from topics.log.fs import FileSystem, replace_beside_others
 from topics.schema.contract import decode_contract
 from topics.schema.registry import Registry
-from topics.schema.typed_columns import Column, ColumnKind, Columns, columns_of, fill
+from topics.schema.typed_columns import DECIMAL_DIGITS, Column, ColumnKind, Columns, columns_of, fill
 from topics.spark.archive.archive_state import ArchiveState
 from topics.spark.archive.archive_writer import RowReader
 from topics.spark.archive.data_files import ArchiveFile, Ints, Mask, Run, TableFile, read_column
@@ -39,7 +39,7 @@ BASE = (
 )
 """The common columns, with field ids from 1. Column names of a schema never begin with `_`."""
 
-_TYPES: dict[ColumnKind, pa.DataType] = {
+_PLAIN_TYPES: dict[ColumnKind, pa.DataType] = {
     "long": pa.int64(), "double": pa.float64(), "boolean": pa.bool_(), "timestamp": TIME, "string": pa.string(),
     "json": pa.string(),
 }  # fmt: skip
@@ -141,9 +141,22 @@ def write_typed_file(fs: FileSystem, work: TypedFileTask) -> int:
 
 def written_schema(columns: tuple[Column, ...]) -> pa.Schema:
     """The columns of a typed file with their Iceberg field ids."""
-    numbered = [(number, field) for number, field in enumerate(BASE, 1)]
-    numbered += [(column.column_id, pa.field(column.name, _TYPES[column.kind])) for column in columns]
-    return pa.schema([field.with_metadata({b"PARQUET:field_id": b"%d" % number}) for number, field in numbered])
+    base = [field.with_metadata({b"PARQUET:field_id": b"%d" % number}) for number, field in enumerate(BASE, 1)]
+    return pa.schema([*base, *map(_field, columns)])
+
+
+def _field(column: Column) -> pa.Field:
+    return pa.field(column.name, _type_of(column), metadata={b"PARQUET:field_id": b"%d" % column.column_id})
+
+
+def _type_of(column: Column) -> pa.DataType:
+    if column.kind == "struct":
+        return pa.struct(list(map(_field, column.parts)))
+    if column.kind == "list":
+        return pa.list_(_field(column.parts[0]))
+    if column.kind == "decimal":
+        return pa.decimal128(DECIMAL_DIGITS, column.scale)
+    return _PLAIN_TYPES[column.kind]
 
 
 def typed_rows(table: pa.Table, subject: Subject, schema: pa.Schema) -> pa.RecordBatch:
@@ -159,7 +172,7 @@ def typed_rows(table: pa.Table, subject: Subject, schema: pa.Schema) -> pa.Recor
     base = [table[name].combine_chunks() for name in ("seq", "ts", "node", "tag", "meta")]
     arrays = [*base, pa.array(filled.rest, pa.string())]
     arrays += [
-        pa.array(values, _TYPES[column.kind])
+        pa.array(values, _type_of(column))
         for column, values in zip(subject.columns.columns, filled.values, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

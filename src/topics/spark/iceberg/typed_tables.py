@@ -8,10 +8,21 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import DayTransform, IdentityTransform
-from pyiceberg.types import BooleanType, DoubleType, IcebergType, LongType, NestedField, StringType, TimestamptzType
+from pyiceberg.types import (
+    BooleanType,
+    DecimalType,
+    DoubleType,
+    IcebergType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
 
 from topics.log.fs import FileSystem
-from topics.schema.typed_columns import Column, ColumnKind
+from topics.schema.typed_columns import DECIMAL_DIGITS, Column, ColumnKind
 from topics.spark.archive.archive_state import ArchivedTopic, ArchiveState
 from topics.spark.archive.data_files import ArchiveFile, Run, TableFile
 from topics.spark.iceberg.manifests import Shape
@@ -22,7 +33,7 @@ from topics.spark.segment_reader import has_elapsed
 # The Iceberg schema of a typed table. It needs pyiceberg, so tasks do not import it.
 
 _SEQ_ID, _TS_ID = 1, 2
-_TYPES: dict[ColumnKind, IcebergType] = {
+_PLAIN_TYPES: dict[ColumnKind, IcebergType] = {
     "long": LongType(), "double": DoubleType(), "boolean": BooleanType(), "timestamp": TimestamptzType(),
     "string": StringType(), "json": StringType(),
 }  # fmt: skip
@@ -47,14 +58,24 @@ _ORDER = SortOrder(SortField(source_id=_SEQ_ID, transform=IdentityTransform()))
 
 def shape_of(columns: tuple[Column, ...]) -> Shape:
     """The shape of a typed table. It is created with the common columns; schema evolution adds the others."""
-    typed = [
-        NestedField(one.column_id, one.name, _TYPES[one.kind], required=False, doc=_doc(one.kind)) for one in columns
-    ]
-    return Shape(Schema(*_BASE, *typed), _SPEC, _ORDER, Schema(*_BASE), _SEQ_ID, _TS_ID, "_seq", shared=False)
+    schema = Schema(*_BASE, *map(_field, columns))
+    return Shape(schema, _SPEC, _ORDER, Schema(*_BASE), _SEQ_ID, _TS_ID, "_seq", shared=False)
 
 
-def _doc(kind: ColumnKind) -> str | None:
-    return "JSON text" if kind == "json" else None
+def _field(column: Column) -> NestedField:
+    doc = "JSON text" if column.kind == "json" else None
+    return NestedField(column.column_id, column.name, _type_of(column), required=False, doc=doc)
+
+
+def _type_of(column: Column) -> IcebergType:
+    if column.kind == "struct":
+        return StructType(*map(_field, column.parts))
+    if column.kind == "list":
+        [element] = column.parts
+        return ListType(element.column_id, _type_of(element), element_required=False)
+    if column.kind == "decimal":
+        return DecimalType(DECIMAL_DIGITS, column.scale)
+    return _PLAIN_TYPES[column.kind]
 
 
 _DATA = "data/"
