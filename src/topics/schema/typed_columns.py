@@ -166,7 +166,7 @@ def _nested(schema: dict[str, Any], types: frozenset[str], depth: int) -> _Type:
 
 
 def _scale(multiple_of: Any) -> int:
-    """The digits behind the point that `multipleOf` allows: 2 for 0.01. 0 for other numbers than powers of ten below 1."""
+    """The digits behind the point that `multipleOf` allows: 2 for 0.01, 0 for all but powers of ten below 1."""
     if type(multiple_of) is not float:
         return 0
     sign, digits, exponent = Decimal(repr(multiple_of)).as_tuple()
