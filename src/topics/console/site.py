@@ -50,7 +50,7 @@ class Site:
         self._sources = dict(sources)
         self._files: dict[str, _File] = {}
         self._waiting: dict[str, list[Exchange]] = {}
-        """Requests that wait for a file to be compressed in a thread."""
+        """Requests that wait for the compression of a file in a thread."""
         self._headers = (
             ("content-security-policy", policy),
             ("x-content-type-options", "nosniff"),
@@ -132,18 +132,18 @@ REFERENCE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Swagger UI creates markup from strings, which are only our own descriptions."""
+"""Swagger UI creates markup from strings, which are only descriptions of this server."""
 
 
 def console_site() -> Site:
-    """The console. Its files are listed now and read on first use."""
+    """Returns the console. Its files are listed now and read on first use."""
     sources = dict(_below(files("topics.console") / "static", ""))
     sources[""] = sources.pop(_INDEX)
     return Site(sources)
 
 
 def reference_site() -> Site | None:
-    """The API reference in Swagger UI; None where the package with its files is not installed."""
+    """Returns the API reference in Swagger UI; None if the package with its files is not installed."""
     # Located without an import: only its files are needed, and its code needs a web framework.
     spec = find_spec(_SWAGGER)
     if spec is None or not spec.submodule_search_locations:

@@ -1,4 +1,4 @@
-"""Bounded caches: of values that depend on their key alone, and of values that objects can compute again."""
+"""Bounded caches: for values that depend on their key only, and for values that objects can recompute."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -19,7 +19,7 @@ class Memo(Generic[_K, _V]):
         self._known: dict[_K, _V] = {}
 
     def get(self, key: _K, make: Callable[[], _V]) -> _V:
-        """The value of a key, made if it is not known. Errors of `make` are not cached."""
+        """Returns the value of a key, computed by `make` if it is not cached. Errors of `make` are not cached."""
         found = self._known.get(key)
         if found is None:
             found = make()
@@ -33,22 +33,22 @@ class Memo(Generic[_K, _V]):
 
 
 class Holder(Protocol):
-    """An object that keeps something large that it can make again."""
+    """An object with a large value that it can recompute."""
 
     def forget(self) -> None:
-        """Lets go of it."""
+        """Drops the value."""
         ...
 
 
 class HolderCache:
-    """Bounds what holders keep, by estimated bytes: the least recently used forget first (LRU eviction)."""
+    """Bounds the estimated bytes of holders: the least recently used drop their values first (LRU eviction)."""
 
     __slots__ = ("_holders", "bytes", "max_bytes")
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0
-        """Estimated bytes of all holders."""
+        """The estimated bytes of all holders."""
         self._holders: OrderedDict[Holder, int] = OrderedDict()
 
     def __len__(self) -> int:
@@ -65,5 +65,5 @@ class HolderCache:
             oldest.forget()
 
     def used(self, holder: Holder) -> None:
-        """A holder that keeps something has used it."""
+        """Notes that a holder has used its value."""
         self._holders.move_to_end(holder)

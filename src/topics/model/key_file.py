@@ -24,11 +24,11 @@ class StoredKey(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """The name in commands and logs."""
     sha256: str
-    """Of the secret, in hexadecimal digits."""
+    """The SHA-256 of the secret, in hexadecimal digits."""
     scopes: list[str] = []
-    """None are all."""
+    """The scopes; empty means all."""
     prefixes: list[str] = []
-    """None are all names."""
+    """The name prefixes; empty means all names."""
     created_ms: int = 0
 
 
@@ -41,7 +41,7 @@ class KeyFileError(SettingsError):
 
 
 def load_keys(path: str) -> list[StoredKey]:
-    """The keys of a file. Raises `KeyFileError`."""
+    """Returns the keys of a file. Raises `KeyFileError`."""
     try:
         raw = Path(path).read_bytes()
     except FileNotFoundError:
@@ -67,7 +67,7 @@ def load_keys(path: str) -> list[StoredKey]:
 
 
 def key_file_version(path: str) -> tuple[int, int, int] | None:
-    """A value that differs after each change of the file; None where it cannot be read."""
+    """Returns a value that differs after each change of the file; None if it cannot be read."""
     try:
         found = os.stat(path)
     except OSError:
@@ -80,14 +80,14 @@ def _create(path: str) -> str:
 
 
 def change_keys(path: str, change: Callable[[list[StoredKey]], Sequence[StoredKey]]) -> None:
-    """Puts other keys in the place of those of a file, which need not be there yet. One change at a time."""
+    """Replaces the keys of a file, which need not exist. One change at a time."""
     with _locked(path):
         before = load_keys(path) if os.path.exists(path) and os.path.getsize(path) else []
         _write(path, list(change(before)))
 
 
 def make_secret(random: Callable[[int], bytes]) -> tuple[str, str]:
-    """A random secret and its SHA-256."""
+    """Returns a random secret and its SHA-256."""
     secret = base64.urlsafe_b64encode(random(_SECRET_BYTES)).rstrip(b"=").decode()
     return secret, hashlib.sha256(secret.encode()).hexdigest()
 

@@ -19,10 +19,10 @@ __all__ = [
     "check_router_name", "parse_match", "parse_selector",
 ]  # fmt: skip
 
-# Which records a deletion, or a router's filter, means.
+# Record selectors of deletes and of router filters.
 #
-# The grammar is small on purpose: an exact tag or a prefix is one lookup or one bounded range in a sorted tag index,
-# where anything richer would have to scan the log.
+# The grammar is small, because an exact tag or a prefix is one lookup or one range in a sorted tag index, while richer
+# conditions would have to scan the log.
 #
 #     ["tag", "Eq", "X"]     the tag is X
 #     ["tag", "Glob", "X*"]  the tag begins with X; the star is the last character and the only one
@@ -30,9 +30,9 @@ __all__ = [
 
 
 class DeleteSelector(msgspec.Struct, frozen=True, gc=False):
-    """Records with a seq below `before_seq` and a tag that matches; None leaves that half of the condition out.
+    """Records with a seq below `before_seq` and a tag that matches; None omits this part of the condition.
 
-    The selector has no information about time: the caller bounds it by the head at the moment of the call.
+    The selector does not depend on time: the caller bounds it by the head at the time of the call.
     """
 
     before_seq: int | None
@@ -40,7 +40,7 @@ class DeleteSelector(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_match(value: object, name: str = "match") -> TagMatch:
-    """The condition in a decoded JSON value; `name` is what a refusal calls it."""
+    """Parses the condition in a decoded JSON value; `name` is its name in error messages."""
     if isinstance(value, str):
         return TagMatch(value)
     if not isinstance(value, list | tuple) or len(value) != 3:
@@ -62,14 +62,13 @@ def _parse_glob(pattern: str, name: str) -> TagMatch:
         raise _refusal(name, f"the Glob pattern {quoted(pattern)} must end in a *")
     literal = pattern[:-1]
     if "*" in literal:
-        # Taking the inner star literally would delete other records than a reader of the pattern expects, and
-        # deletion cannot be undone.
+        # A literal inner star would delete other records than users of the pattern expect, and deletes are permanent.
         raise _refusal(name, f"the Glob pattern {quoted(pattern)} may hold one * only, at its end")
     return TagMatch(literal, prefix=True)
 
 
 def parse_selector(before_seq: object, match: object) -> DeleteSelector:
-    """The selector of a deletion; None stands for a field that is missing or null. One of the two is needed."""
+    """Returns the selector of a delete; None means a missing or null field. One of the two is required."""
     if before_seq is None and match is None:
         raise InvalidRequestError("a deletion needs before_seq, match, or both")
     return DeleteSelector(_parse_before_seq(before_seq), None if match is None else parse_match(match))
@@ -78,7 +77,7 @@ def parse_selector(before_seq: object, match: object) -> DeleteSelector:
 def _parse_before_seq(value: object) -> int | None:
     if value is None:
         return None
-    # JSON's true is an int to Python, and would quietly mean 1.
+    # In Python JSON's true is an int, and would mean 1.
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_U64:
         raise InvalidRequestError(f"before_seq: must be an integer from 0 to {MAX_U64}", field="before_seq")
     return value
@@ -89,16 +88,16 @@ def _refusal(name: str, problem: str) -> InvalidRequestError:
 
 
 HOPS_MAX = 8
-"""How often a record is forwarded within a cycle of routers; then it stops, so that every cycle comes to rest."""
+"""The maximum number of forwards of a record within a cycle of routers, so that every cycle ends."""
 
-# As for topics, and the > that the usual name "source->dest" needs.
+# Like topic names, plus the > of the usual name "source->dest".
 _ROUTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}")
 
 ROUTER_NAME_PATTERN = f"^{_ROUTER_NAME.pattern}$"
 
 
 def check_router_name(name: str) -> str:
-    """`name` itself when it is a legal router name, otherwise `InvalidRequestError`."""
+    """Returns `name` if it is a valid router name, otherwise raises `InvalidRequestError`."""
     if _ROUTER_NAME.fullmatch(name) is None:
         raise InvalidRequestError(
             f"{quoted(name)} is not a router name: 1 to 255 of A-Z a-z 0-9 . _ : - > beginning with a letter or digit"
@@ -107,7 +106,7 @@ def check_router_name(name: str) -> str:
 
 
 class RouterRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules that a router applies to each record; all of them may be changed later."""
+    """The rules that a router applies to each record; all of them can be changed later."""
 
     preserve_node: bool = True
     preserve_tag: bool = True
@@ -121,7 +120,7 @@ class RouterRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """Where the copies of an `exactly_once` router are from."""
+    """The origin of the copies of an `exactly_once` router."""
 
     router: str
     source: str
@@ -130,12 +129,12 @@ class Stamp(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, router: str, source: str, topic_id: int, epoch: int) -> "Stamp":
-        """The stamp of a router with this source."""
+        """Returns the stamp of a router with this source."""
         return cls(router, source, public_source_id(topic_id, source, epoch), epoch)
 
     @property
     def key_prefix(self) -> str:
-        """How the idempotency key of each copy begins; the seq of its record follows."""
+        """Returns the prefix of the idempotency key of each copy; the seq of its record follows."""
         return f"{self.router}:{self.source_id}:{self.source_epoch}:"
 
 
@@ -147,4 +146,4 @@ class RouterWish(msgspec.Struct, frozen=True, kw_only=True):
     rules: RouterRules = RouterRules()
     create_dest: bool = True
     from_seq: int | None = None
-    """Where a new router begins: behind this seq of its source. None is the present head; 0 is everything there is."""
+    """The start of a new router: after this seq of its source. None means the current head, 0 all records."""

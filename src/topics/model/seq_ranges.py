@@ -1,6 +1,6 @@
-"""Sets of seqs as sorted ranges: what was covered, removed or is missing, without a word for each record.
+"""Sets of seqs as sorted ranges: covered, removed or missing seqs, with memory for each range and not for each record.
 
-A set is a list of `(first, last)`, both included, ascending and apart: two ranges that touch are one. Every function
+A set is a list of `(first, last)`, both included, ascending and disjoint; adjacent ranges are merged. Every function
 returns such a list and changes none.
 """
 
@@ -21,7 +21,7 @@ Ranges = list[SeqRange]
 
 
 def union(*sets: Iterable[SeqRange]) -> Ranges:
-    """Every seq that is in any of them; the parts may overlap and come in any order."""
+    """Returns the union; the parts may overlap and have any order."""
     joined: Ranges = []
     for first, last in sorted(part for one in sets for part in one):
         if first > last:
@@ -35,7 +35,7 @@ def union(*sets: Iterable[SeqRange]) -> Ranges:
 
 
 def difference(ranges: Sequence[SeqRange], taken: Sequence[SeqRange]) -> Ranges:
-    """The seqs in `ranges` that are not in `taken`; both must be ascending and disjoint."""
+    """Returns the seqs in `ranges` that are not in `taken`; both must be ascending and disjoint."""
     left: Ranges = []
     place = 0
     for begin, last in ranges:
@@ -54,12 +54,12 @@ def difference(ranges: Sequence[SeqRange], taken: Sequence[SeqRange]) -> Ranges:
 
 
 def intersection(ranges: Sequence[SeqRange], others: Sequence[SeqRange]) -> Ranges:
-    """The seqs in both."""
+    """Returns the intersection."""
     return difference(ranges, difference(ranges, others))
 
 
 def size(ranges: Iterable[SeqRange]) -> int:
-    """How many seqs there are."""
+    """Returns the number of seqs."""
     return sum([last - first + 1 for first, last in ranges])
 
 
@@ -69,7 +69,7 @@ def contains(ranges: Sequence[SeqRange], seq: int) -> bool:
 
 
 def covers(ranges: Sequence[SeqRange], first: int, last: int) -> bool:
-    """Whether every seq from `first` to `last` is in."""
+    """Returns whether every seq from `first` to `last` is in the set."""
     place = bisect_left(ranges, first, key=_last)
     return place < len(ranges) and ranges[place][0] <= first and last <= ranges[place][1]
 
@@ -78,28 +78,28 @@ def _last(part: SeqRange) -> int:
     return part[1]
 
 
-# How a reader learns that records are gone which nobody asked to remove.
+# Tombstones: reports of lost records to readers.
 #
-# Loss is never silent and never an error: a read answers normally and carries a tombstone with the exact range.
-# A deletion somebody asked for raises no tombstone, so it has no reason here.
+# Loss is never silent and never an error: a read is answered normally, with a tombstone that has the exact range. A
+# delete by a client causes no tombstone, so it has no reason here.
 
 
 class LostRange(msgspec.Struct, frozen=True, gc=False):
-    """Seqs `from_seq` to `to_seq`, both included, that a topic remembers as lost."""
+    """Seqs `from_seq` to `to_seq`, both included, that a topic has recorded as lost."""
 
     from_seq: int
     to_seq: int
     reason: LossReason
     existed: int = -1
-    """How many of them are known to have been records; -1 if all. The others may only have been reserved."""
+    """The number of seqs that are known to have been records; -1 if all. The others may only have been reserved."""
 
     @property
     def records(self) -> int:
-        """How many records are known to have been lost."""
+        """The number of records known to be lost."""
         return self.to_seq - self.from_seq + 1 if self.existed < 0 else self.existed
 
     def joined(self, last: "LostRange") -> "LostRange":
-        """One range from here to the end of another one."""
+        """Returns one range from the start of this one to the end of another one."""
         records = self.records + last.records
         between = last.from_seq - self.to_seq - 1
         all_seqs = records + between == last.to_seq - self.from_seq + 1

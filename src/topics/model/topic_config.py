@@ -1,10 +1,10 @@
 """Topic configuration: decoding, validation and resolution of the types of `topics_protocol.config`.
 
-A request carries a `TopicConfigPatch`, in which every field may be missing. `resolve_config` turns it into a
-`TopicConfig`, in which every field is set and the fields agree. The engine, the log and every answer see only the
-second, so the rules of resolution live here and nowhere else.
+A request contains a `TopicConfigPatch`, in which every field is optional. `resolve_config` turns it into a
+`TopicConfig`, in which every field is set and the fields are consistent. The engine, the log and every answer use only
+the second, so the rules of resolution are only here.
 
-Topic names: which are valid, and which are reserved for the server.
+Topic names: valid names, and names reserved for the server.
 """
 
 import enum
@@ -20,8 +20,8 @@ from topics.model.errors import InvalidRequestError, TopicExistsIncompatibleErro
 from topics.model.limits import MAX_I32, MAX_U64, MIN_I32
 from topics_protocol.config import Discard, Durability, TopicConfig, TopicConfigPatch, TopicType
 
-# `fullmatch` below and no `$` here, because `$` also matches before a trailing newline. The classes are spelled out
-# instead of `\w`, which would let in letters of every script: names are compared byte by byte, never normalised.
+# Used with `fullmatch` and without `$`, because `$` also matches before a trailing newline. The classes are explicit
+# instead of `\w`, which matches letters of every script: names are compared byte by byte, never normalised.
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
 
 _STREAM_NAME_BYTES_MAX = 1024
@@ -31,7 +31,7 @@ TOPIC_NAME_PATTERN = f"^{_TOPIC_NAME.pattern}$"
 
 
 def check_topic_name(name: str) -> str:
-    """`name` itself when it is a legal topic name, otherwise `InvalidRequestError`."""
+    """Returns `name` if it is a valid topic name, otherwise raises `InvalidRequestError`."""
     if _TOPIC_NAME.fullmatch(name) is None:
         raise InvalidRequestError(
             f"{quoted(name)} is not a topic name: 1 to 255 of A-Z a-z 0-9 . _ : - beginning with a letter or digit"
@@ -40,7 +40,7 @@ def check_topic_name(name: str) -> str:
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether /v0 can speak of a topic of that name; streams may be called more."""
+    """Returns whether the name is valid in /v0; streams may have more names."""
     return _TOPIC_NAME.fullmatch(name) is not None
 
 
@@ -48,35 +48,35 @@ _OWN = "__ds/"
 REGISTRY_STREAM = "__registry__"
 METRICS_STREAM = "__stream_metrics__"
 SYSTEM_STREAMS = (REGISTRY_STREAM, METRICS_STREAM)
-"""The streams that the server writes for others to read."""
+"""The streams that the server writes for clients."""
 _SYSTEM = frozenset(("__ds", "__stream_stats__", *SYSTEM_STREAMS))
 PART_WORDS = frozenset(("pk", "touch"))
-"""Segments of a path of /v1 with which a part of the stream in front of them begins."""
+"""Segments of a /v1 path after which a subresource of the stream begins."""
 NESTED_PART = ("_schema", "infer")
-"""The one part of a stream of two segments that begins with `_`."""
+"""The only subresource of two segments that begins with `_`."""
 
 
 SUBSCRIPTIONS_TOPIC = f"{_OWN}subscriptions"
 TRANSACTIONS_TOPIC = f"{_OWN}transactions"
 INTERNAL_TOPICS = (SUBSCRIPTIONS_TOPIC, TRANSACTIONS_TOPIC)
-"""Topics in which the server stores its own state."""
+"""Topics in which the server stores internal state."""
 SERVER_TOPICS = (*INTERNAL_TOPICS, *SYSTEM_STREAMS)
-"""All topics that come to be without anybody asking for them."""
+"""All topics that the server creates by itself."""
 
 
 def is_own_name(name: str) -> bool:
-    """Whether a topic is the server's own: neither protocol can name it, and nothing outside shall see it."""
+    """Returns whether a topic is internal: neither protocol can name it, and no client may see it."""
     return name.startswith(_OWN)
 
 
 def is_server_name(name: str) -> bool:
-    """Whether a topic is there because the server writes it, for itself or for others: nobody archives it, moves it to
-    the cold tier, counts it against a limit, or means it by a pattern."""
+    """Returns whether the server writes the topic, for itself or for clients: it is not archived, moved to the cold
+    tier, counted against limits or matched by patterns."""
     return is_own_name(name) or name in SYSTEM_STREAMS
 
 
 def check_stream_name(name: str) -> None:
-    """A stream may be called anything that is text, has no control characters and fits into a path."""
+    """Returns `name` if it is a valid stream name: text without control characters that fits into a path."""
     size = len(name.encode("utf-8", "surrogatepass"))
     if not 1 <= size <= _STREAM_NAME_BYTES_MAX or not name.isprintable() or is_own_name(name):
         raise InvalidRequestError(
@@ -85,10 +85,10 @@ def check_stream_name(name: str) -> None:
 
 
 def is_reserved_name(name: str) -> bool:
-    """Whether no stream can be created under this name: it is one of the server's own, or the path of /v1 that would
-    name it names a part of another stream.
+    """Returns whether no stream can be created under this name: it is reserved for the server, or its /v1 path is a
+    subresource of another stream.
 
-    Only creation asks. Existing streams of such a name stay.
+    Only checked at creation. Existing streams of such a name stay.
     """
     if name in _SYSTEM or is_own_name(name):
         return True
@@ -111,7 +111,7 @@ class _WithConfig(msgspec.Struct):
 _INLINE_DECODER = msgspec.json.Decoder(_WithConfig)
 
 DEFAULT_CONFIG = TopicConfig()
-"""The one instance every default topic shares: a hundred thousand idle topics hold one config, not as many."""
+"""The config object that all default topics share, so that a hundred thousand idle topics need one config."""
 
 _U64_FIELDS = (
     "ttl_ms",
@@ -136,13 +136,12 @@ _DEAD_LETTER_SHOWN_CHARS_MAX = 255
 def resolve_config(
     patch: TopicConfigPatch, topic_name: str, existing: TopicConfig | None, *, keeps_durability: bool = False
 ) -> TopicConfig:
-    """The config that `patch` gives to the topic, whose config so far is `existing` if there is one.
+    """Returns the config that results from `patch`; `existing` is the topic's current config, if any.
 
-    A patch replaces the whole config: what it leaves out goes back to the default. The type alone is kept, since it
-    cannot change, and a client that wants to update a queue should not have to repeat that it is one. With
-    `keeps_durability` a patch that names no class keeps it as well.
+    A patch replaces the whole config: omitted fields return to their defaults. Only the type is kept, because it cannot
+    change. With `keeps_durability` a patch without a class keeps the class as well.
 
-    An unchanged config comes back as the same object, so "nothing to do" is an identity check.
+    An unchanged config is returned as the same object, so callers can compare by identity.
     """
     _check_ranges(patch)
     _check_dead_letter(patch.dead_letter, topic_name)
@@ -160,9 +159,9 @@ def resolve_config(
 
 
 def parse_config(raw: bytes, *, strict: bool = False) -> TopicConfigPatch:
-    """The patch in a JSON request body. No body at all is an empty patch.
+    """Parses the patch in a JSON request body. A missing body is an empty patch.
 
-    Unknown fields are ignored, as the protocol requires, unless it is strict.
+    Unknown fields are ignored, as the protocol requires, except in strict mode.
     """
     if not raw:
         return TopicConfigPatch()
@@ -177,12 +176,12 @@ def parse_config(raw: bytes, *, strict: bool = False) -> TopicConfigPatch:
 
 
 def check_inline_config(raw: bytes) -> None:
-    """Raises for a field that no config has, in the `config` of a request body that was decoded before."""
+    """Raises for an unknown field in the `config` of a decoded request body."""
     check_fields(_INLINE_DECODER.decode(raw).config or ())
 
 
 def check_fields(given: Iterable[str]) -> None:
-    """Raises for the first field that no config has: what was meant by it would silently not happen."""
+    """Raises for the first unknown field, which would silently have no effect."""
     known = TopicConfigPatch.__struct_fields__
     for field in given:
         if field not in known:
@@ -196,26 +195,26 @@ def check_fields(given: Iterable[str]) -> None:
 
 
 def encode_config(config: TopicConfig) -> bytes:
-    """The JSON form, for the log and for answers alike."""
+    """Returns the JSON form, for the log and for answers."""
     return _ENCODER.encode(config)
 
 
 @functools.lru_cache(maxsize=1024)
 def decode_config(raw: bytes) -> TopicConfig:
-    """A config written by `encode_config`, of this version or a later or earlier one.
+    """Decodes a config written by `encode_config` of any version.
 
-    Unknown fields are ignored and missing ones take their default, so fields can be added without a new format.
-    Anything else that is wrong raises `ValueError`: a request was checked before it was logged, so here it is damage,
-    and only the reader of the file knows where it lies.
+    Unknown fields are ignored and missing ones get their default, so fields can be added without a new format. Anything
+    else raises `ValueError`: a config was validated before it was logged, so an error is damage, whose position only
+    the reader of the file has.
 
-    Most topics of a server have one of a few configs: each is decoded once, and its topics share it.
+    Most topics have one of a few configs, so each is decoded once and shared.
     """
     return _shared(_filled(_PATCH_DECODER.decode(raw), TopicType.LOG))
 
 
 def _filled(patch: TopicConfigPatch, type_if_omitted: TopicType) -> TopicConfig:
     given: dict[str, Any] = {key: value for key, value in msgspec.structs.asdict(patch).items() if value is not UNSET}
-    # `durable` is the older, coarser word; it counts only where the exact one is missing.
+    # `durable` is the older field; it is used only if `durability` is missing.
     durable = given.pop("durable", False)
     given.setdefault("durability", Durability.FSYNC if durable else Durability.DISK)
     given.setdefault("type", type_if_omitted)
@@ -227,7 +226,7 @@ def _shared(config: TopicConfig) -> TopicConfig:
 
 
 def _check_ranges(patch: TopicConfigPatch) -> None:
-    # By hand, because msgspec's own bounds stop at the signed 64-bit range.
+    # Checked here, because bounds of msgspec end at the signed 64-bit range.
     for field in _U64_FIELDS:
         value = getattr(patch, field)
         if value is not UNSET and not 0 <= value <= MAX_U64:
@@ -248,7 +247,7 @@ def _check_dead_letter(dead_letter: str | UnsetType | None, topic_name: str) -> 
     except InvalidRequestError as error:
         problem = error.message
     if dead_letter == topic_name:
-        # A failed job would come back to the queue it failed in, for ever.
+        # A failed job would return to the queue it failed in, forever.
         problem = "a topic cannot be its own dead letter topic"
     if problem is not None:
         shown = dead_letter[:_DEAD_LETTER_SHOWN_CHARS_MAX]

@@ -38,16 +38,16 @@ class TopicEpochs:
         return max(self.floor, self.deleted.get(name, 0) + 1)
 
     def note_deleted(self, name: str, epoch: int) -> None:
-        """A topic is gone; a later one of its name gets a higher epoch."""
+        """Notes a deleted topic; a later one of its name gets a higher epoch."""
         if epoch < self.floor:
             return
         self.deleted[name] = max(epoch, self.deleted.get(name, 0))
         if len(self.deleted) > _REMEMBERED_MAX:
-            # Many within a second, or a clock that was set back: half of them are forgotten, by a higher floor.
+            # Many within a second, or a clock that was set back: half of them are dropped by raising the floor.
             self._raise(median_low(self.deleted.values()) + 1)
 
     def note_created(self, epoch: int, created_ms: int) -> None:
-        """A creation was replayed from the log."""
+        """Notes a creation that was replayed from the log."""
         self._raise(min(epoch, epoch_at(created_ms)))
 
     def restore(self, floor: int, deleted: Mapping[str, int], next_topic_id: int) -> None:

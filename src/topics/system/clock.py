@@ -5,14 +5,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The two readings of time that the engine needs; they are not interchangeable."""
+    """The two times that the engine needs; they are not interchangeable."""
 
     def now_ms(self) -> int:
-        """Wall-clock milliseconds since 1970 in UTC. May jump, also backwards: for timestamps only."""
+        """Returns wall-clock milliseconds since 1970 in UTC. May jump, also backwards: for timestamps only."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since a fixed moment. Never decreases: for durations and deadlines."""
+        """Returns seconds since a fixed time. Never decreases: for durations and deadlines."""
         ...
 
 

@@ -8,15 +8,15 @@ class Entropy(Protocol):
     """A source of unpredictable bytes."""
 
     def token(self, nbytes: int) -> bytes:
-        """Exactly `nbytes` fresh random bytes."""
+        """Returns exactly `nbytes` fresh random bytes."""
         ...
 
 
 class SystemEntropy:
-    """The kernel's generator: a lease id is a fencing token only while it cannot be guessed.
+    """The kernel's generator: a lease id is a fencing token, so it must not be guessable.
 
-    There is no buffer: a fork of the process would have the same bytes, and of two clients that send the same
-    idempotency key one loses its records.
+    Without a buffer, because a forked process would have the same bytes, and of two clients with the same idempotency
+    key one would lose its records.
     """
 
     def token(self, nbytes: int) -> bytes:

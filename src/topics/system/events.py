@@ -1,4 +1,4 @@
-"""Typed events: observers subscribe once, when the server is put together, and are called in that order."""
+"""Typed events: listeners subscribe once, when the server is assembled, and are called in that order."""
 
 from collections.abc import Callable
 from typing import Generic, ParamSpec
@@ -20,7 +20,7 @@ class Event(Generic[P]):
         """Public for hot paths, which loop over it themselves and save the call of `emit`."""
 
     def subscribe(self, listener: Callable[P, object]) -> None:
-        """Calls the listener each time from now on."""
+        """Adds a listener."""
         self.listeners.append(listener)
 
     def emit(self, *args: P.args, **kwargs: P.kwargs) -> None:

@@ -44,18 +44,18 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable
 
 SLICE_S = 0.0005
-"""How long an owner may use the loop at a time: some twenty short requests."""
+"""The time that an owner may use the loop at once: some twenty short requests."""
 GREEDY_S = 0.1
 """The time for which all input of a connection is queued after it exceeded a slice."""
 TURN_S = 0.002
-"""How long all owners together may use the loop before it looks for new input."""
+"""The time that all owners together may use the loop before it checks for new input."""
 _UNITS_MAX = 32
-"""Units in a slice, however short they are."""
+"""The maximum number of units in a slice."""
 
 _log = logging.getLogger(__name__)
 
 Pause = Callable[[Callable[[], None]], None]
-"""Is given a function to call once, on the loop's thread, when the task can go on."""
+"""Gets a function to call once, on the loop's thread, when the task can continue."""
 Task = Generator[Pause | None, None, None]
 """Long work. It yields None between two units, or a pause before the next."""
 
@@ -68,17 +68,17 @@ class FairScheduler:
     def __init__(self, monotonic: Callable[[], float], defer: Callable[[Callable[[], None]], object]) -> None:
         self.monotonic = monotonic
         self._defer = defer
-        # Owners with a task that can go on, and all tasks of every owner.
+        # Owners with a runnable task, and all tasks of every owner.
         self._queue: deque[Hashable] = deque()
         self._tasks: dict[Hashable, deque[Task]] = {}
         self._running = self._again = False
 
     def __len__(self) -> int:
-        """How many owners wait for their turn."""
+        """The number of owners that wait for their turn."""
         return len(self._queue)
 
     def run(self, task: Task, owner: Hashable) -> None:
-        """Runs a task behind the other tasks of its owner. It is begun in the next turn of the loop."""
+        """Runs a task after the other tasks of its owner. It starts in the next turn of the loop."""
         tasks = self._tasks.get(owner)
         if tasks is not None:
             tasks.append(task)
@@ -94,7 +94,7 @@ class FairScheduler:
     def _turn(self) -> None:
         self._again = True
         if self._running:
-            # There is no loop: the call below does all turns, one by one.
+            # Without a loop: the call below runs all turns.
             return
         self._running = True
         try:
@@ -108,7 +108,7 @@ class FairScheduler:
 
     def _serve(self) -> None:
         queue, end = self._queue, self.monotonic() + TURN_S
-        # An owner stays in the queue while it is served, so that one that comes meanwhile does not defer another turn.
+        # An owner stays in the queue while it is served, so that a new owner does not schedule another turn.
         for _ in range(len(queue)):
             owner = queue[0]
             ready = self._advance(owner)
@@ -119,7 +119,7 @@ class FairScheduler:
                 break
 
     def _advance(self, owner: Hashable) -> bool:
-        """Runs one unit; returns whether the owner has another one that can run."""
+        """Runs one unit. Returns whether the owner has another runnable one."""
         tasks = self._tasks[owner]
         try:
             pause = next(tasks[0])
@@ -138,7 +138,8 @@ class FairScheduler:
 
 
 def in_slices(task: Task, monotonic: Callable[[], float]) -> Task:
-    """The same task in units of about a slice: short ones are joined, so that each does not cost a turn of the loop."""
+    """Returns the task with units of about a slice: short units are joined, so that each does not cost a turn of the
+    loop."""
     end, units = monotonic() + SLICE_S, 0
     for pause in task:
         units += 1

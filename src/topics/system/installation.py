@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Literal
 
-# A checkout has this script beside `src`; an installed wheel has not.
+# A checkout has this script beside `src`; an installed wheel does not.
 _IN_CHECKOUT = (Path(__file__).resolve().parents[3] / "requirements" / "install").is_file()
 
 
 def install_command(extra: Literal["connect", "otel", "spark"], *, in_checkout: bool = _IN_CHECKOUT) -> str:
-    """The shell command that installs an extra: make's target in a checkout, pip with the extra elsewhere.
+    """Returns the shell command that installs an extra: a make target in a checkout, otherwise pip.
 
     The package itself is installed already, so that pip fetches only what the extra adds.
     """

@@ -1,7 +1,7 @@
-"""Log lines: one event a line, for a person at a terminal or for a program that collects them.
+"""Log lines: one event in each line, as text for terminals or as JSON for programs.
 
-Code logs through the standard `logging` module. The message names the event in words and never contains values; they
-go into `extra`, where both formats find them: `logger.info("listening", extra={"address": address})`.
+Code logs through the standard `logging` module. The message is a fixed phrase without values; these are in `extra`,
+which both formats include: `logger.info("listening", extra={"address": address})`.
 """
 
 import logging
@@ -17,10 +17,10 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 # Fields that every line has. `extra` cannot override them: a field with such a name gets an underscore appended.
 _OWN_FIELDS = frozenset({"ts", "level", "logger", "event", "exception"})
 
-# Whatever else a record carries was given by the caller in `extra`.
+# All other attributes of a record come from the caller's `extra`.
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
-# The event loop reports exceptions that nobody caught through its own logger.
+# The event loop reports uncaught exceptions through its logger.
 _LOGGERS = ("topics", "asyncio")
 
 _RESET = "\x1b[0m"
@@ -47,7 +47,7 @@ class HumanFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: ts, level, logger and event, then what the caller gave."""
+    """One JSON object a line: ts, level, logger and event, then the caller's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC)
@@ -64,9 +64,9 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logs(log_format: LogFormat, stream: TextIO | None = None, level: LogLevel = "info") -> None:
-    """Sends the log lines of the product and its event loop to `stream` (standard error unless told otherwise).
+    """Sends the log lines of the product and its event loop to `stream` (default: standard error).
 
-    Calling it again replaces what the earlier call set up, so lines are never doubled.
+    A repeated call replaces the earlier set-up, so lines are never duplicated.
     """
     target = sys.stderr if stream is None else stream
     on_terminal = target.isatty()

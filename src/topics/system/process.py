@@ -20,16 +20,16 @@ class ProcessNumbers(NamedTuple):
     resident_bytes: int
     virtual_bytes: int
     started_s: float
-    """Since 1970."""
+    """The start time, since 1970."""
     threads: int
     descriptors_max: int
 
 
 def process_numbers() -> ProcessNumbers | None:
-    """None where the system has no /proc."""
+    """None on systems without /proc."""
     try:
         with open("/proc/self/stat", "rb") as file:
-            # The name of the program is in brackets and may hold anything.
+            # The name of the program is in parentheses and may contain any character.
             fields = file.read().rpartition(b")")[2].split()
         with open("/proc/stat", "rb") as file:
             booted_s = next(int(line.split()[1]) for line in file if line.startswith(b"btime"))
@@ -52,12 +52,12 @@ _STATUS = Path("/proc/self/status")
 
 
 class ProcessMemory(NamedTuple):
-    """In bytes; all 0, and `known` false, where the kernel does not report it."""
+    """In bytes; all 0, and `known` false, if the kernel does not report it."""
 
     known: bool = False
     resident: int = 0
     highest_resident: int = 0
-    """The peak."""
+    """The maximum."""
     anonymous: int = 0
     """Anonymous memory, as opposed to pages of files."""
     files: int = 0
@@ -106,7 +106,8 @@ def raise_limit(requested: int) -> int:
 
 
 def connections_within(limit: int, requested: int) -> int:
-    """The number of connections under a limit: all but the reserved descriptors, and half of a small limit."""
+    """Returns the number of connections under a limit: all descriptors except the reserved ones, or half of a small
+    limit."""
     return max(min(requested, limit - min(FILES, limit // 2)), 1)
 
 
@@ -129,8 +130,8 @@ _SWITCH_S = 0.0005
 def tune_threads() -> None:
     """Shortens the switch interval of the interpreter.
 
-    By default a computing thread keeps the GIL for five milliseconds, and every request would wait that long while a
-    segment is written in the background.
+    By default a computing thread keeps the interpreter lock for five milliseconds, and every request would wait that
+    long while a segment is written in the background.
     """
     sys.setswitchinterval(_SWITCH_S)
 
@@ -144,7 +145,7 @@ _LOW_PRIORITY, _LOWEST_PRIORITY = 10, 19
 
 
 def boot_id() -> str:
-    """The boot id of the kernel; empty where it is not available.
+    """Returns the boot id of the kernel; empty if it is not available.
 
     While it is unchanged, bytes that were written but never synced are still in the page cache: a killed process has
     lost nothing. Empty must be treated as changed.
@@ -156,7 +157,7 @@ def boot_id() -> str:
 
 
 def cpu_count() -> int:
-    """The number of CPUs this process may use, which in a container is often fewer than the machine has."""
+    """Returns the number of CPUs that this process may use, which in a container is often lower than the machine's."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # Only Linux has affinity.
@@ -164,7 +165,7 @@ def cpu_count() -> int:
 
 
 def resident_bytes() -> int:
-    """The resident memory of the process; 0 where it is not available."""
+    """Returns the resident memory of the process; 0 if it is not available."""
     try:
         resident_pages = int(_STATM.read_text(encoding="ascii").split()[1])
     except OSError:
@@ -175,7 +176,7 @@ def resident_bytes() -> int:
 def tree_bytes() -> int:
     """The physical memory of this process and its descendants (PSS: shared pages are divided).
 
-    0 where it is not available; a process that ends meanwhile counts as 0.
+    0 if it is not available; a process that ends meanwhile counts as 0.
     """
     children: dict[int, list[int]] = {}
     for entry in _PROC.glob("[0-9]*"):
@@ -230,9 +231,9 @@ def _leave_a_core() -> None:
 
 # Allocator tuning: glibc keeps freed memory.
 #
-# By default glibc answers a request of more than 128 KiB with a fresh mapping and unmaps it when it is freed, so that
-# every large answer pays for page faults and for the kernel zeroing its pages. Keeping such blocks in the heap made
-# large and concurrent reads 2.3 to 3.0 times as fast. The price is up to 128 MiB of freed heap that is not handed back.
+# By default glibc allocates more than 128 KiB as a fresh mapping and unmaps it when it is freed, so every large answer
+# costs page faults and zeroed pages. Keeping such blocks in the heap made large and concurrent reads 2.3 to 3.0 times
+# as fast. The cost is up to 128 MiB of freed heap that is not returned to the system.
 
 _MIB = 1024 * 1024
 
@@ -245,11 +246,11 @@ _TUNING: tuple[tuple[int, int], ...] = (
 
 
 def tune_allocator() -> bool:
-    """Tunes glibc's malloc for the whole process; False, and nothing done, on another C library."""
+    """Tunes glibc's malloc for the whole process. Returns False without effect with another C library."""
     mallopt = _find_mallopt()
     if mallopt is None:
         return False
-    # A loop and not all() over a generator: every value is worth setting even when an earlier one was refused.
+    # A loop and not all() over a generator: every value is set even if an earlier one was refused.
     accepted = [mallopt(parameter, value) == 1 for parameter, value in _TUNING]
     return all(accepted)
 
@@ -268,10 +269,10 @@ def collector_paused() -> Iterator[None]:
 
 
 def tune_collector() -> None:
-    """Spares the garbage collector what will live as long as the process, and lets it look less often.
+    """Excludes permanent objects from the garbage collector, and makes it run less often.
 
-    Requests leave no cycles behind, so collections find nothing and only cost; the state rebuilt at the start is
-    large and never garbage. Called once everything is in place.
+    Requests leave no reference cycles, so collections only cost time; the state rebuilt at the start is large and
+    permanent. Called after the start.
     """
     gc.collect()
     gc.freeze()
@@ -279,7 +280,7 @@ def tune_collector() -> None:
 
 
 def _find_mallopt() -> Callable[[int, int], int] | None:
-    """The function, provided that it is glibc's: musl and others give its parameters no meaning or another one."""
+    """Returns the function if it is glibc's: with musl and others its parameters have no effect or another meaning."""
     try:
         libc = ctypes.CDLL(None)
     except (OSError, TypeError):

@@ -1,14 +1,12 @@
-"""A pool of large buffers: memory is mapped page by page as it is written to, and reused when it was returned.
+"""A pool of large buffers: memory is mapped page by page on write, and reused after its return.
 
-Fresh pages are cleared by the system, which takes longer than filling them, and a virtual machine that gives its free
-pages back to its host has to fetch each of them first. So a pool keeps some.
+The system clears fresh pages, which takes longer than filling them, and a virtual machine that returns free pages to
+its host must fetch each of them first. So a pool keeps some buffers.
 
-A buffer is lent: `reserve` gives out a view of a loan, an object that every view and slice of the buffer holds. When
-the last of them is gone, on whichever thread, the loan ends and its mapping is returned to the pool. Nothing else
-states that a buffer is free.
+`reserve` returns a view of a loan, an object that every view and slice of the buffer references. When the last of them
+is freed, on any thread, the loan ends and its mapping returns to the pool. There is no explicit release.
 
-A reused buffer still holds what was written to it before. A caller that reserves memory shows no more of it than was
-written since.
+A reused buffer still has its earlier content. Callers must only expose bytes that they have written.
 """
 
 import contextlib
@@ -23,7 +21,7 @@ _LARGE_PAGE_BYTES = 2 * _MIB
 _KEPT_BYTES_MIN = 1 * _MIB
 """Smaller buffers are kept by the allocator (`system.process`)."""
 _KEPT_BYTES_MAX = 32 * _MIB
-"""Larger buffers are rare, or reserved before their size is known."""
+"""Larger buffers are rare, or reserved before their size is known, and are not kept."""
 _KEPT_BYTES = 160 * _MIB
 
 
@@ -31,17 +29,17 @@ class ReservedMemory:
     """A pool of buffers."""
 
     def __init__(self, kept_bytes: int = _KEPT_BYTES) -> None:
-        """`kept_bytes` bounds the size of all buffers of the pool, lent or free."""
+        """`kept_bytes` bounds the size of all buffers of the pool, on loan or free."""
         self._most = kept_bytes
         self._free: list[mmap.mmap] = []
         self._returned: deque[mmap.mmap] = deque()
         """Buffers whose loan ended. A loan may end anywhere, also within `reserve`, so it must not take the mutex."""
         self._mutex = threading.Lock()
         self.kept_bytes = 0
-        """The bytes that are not given back to the system, lent or free."""
+        """The bytes that are not returned to the system, on loan or free."""
 
     def reserve(self, nbytes: int) -> memoryview:
-        """A buffer of that size, with anything in it."""
+        """Returns a buffer of that size with arbitrary content."""
         if not _KEPT_BYTES_MIN <= nbytes <= _KEPT_BYTES_MAX:
             return memoryview(_map(nbytes))
         with self._mutex:
@@ -58,11 +56,11 @@ class ReservedMemory:
             return self._lend(memory)[:nbytes]
 
     def _reused(self, nbytes: int) -> mmap.mmap | None:
-        """The smallest free buffer that is large enough and not much too large."""
+        """Returns the smallest free buffer that is large enough and not much larger."""
         fitting = [memory for memory in self._free if nbytes <= len(memory) <= 2 * _rounded(nbytes)]
         if not fitting:
             return None
-        # Of equal ones the last that was returned: it is the likeliest to be in a cache of the processor.
+        # Of equal ones the last returned one, which is most likely in a cache of the processor.
         found = min(reversed(fitting), key=len)
         self._free.remove(found)
         return found
@@ -95,5 +93,5 @@ _reserved = ReservedMemory()
 
 
 def reserve_memory(nbytes: int) -> memoryview:
-    """A buffer that costs nothing before it is written to; it may hold what others wrote."""
+    """Returns a buffer that uses no memory before it is written; it may have arbitrary content."""
     return _reserved.reserve(nbytes)

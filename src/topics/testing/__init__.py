@@ -1,7 +1,7 @@
-"""Fakes for tests, shipped with the engine and held to the same checks as the real things.
+"""Fakes for tests, shipped with the engine and verified by the same checks as the real implementations.
 
-`FakeDisk` crashes, `FaultyFileSystem` fails, `FolderStore` goes away, `ManualClock` waits to be moved and
-`SeededEntropy` repeats. `Model` has the answers that an engine must give.
+`FakeDisk` simulates crashes, `FaultyFileSystem` failures and `FolderStore` outages. `ManualClock` is moved by tests,
+`SeededEntropy` is deterministic, and `Model` has the answers that an engine must give.
 """
 
 from topics.testing.fake_clock import ManualClock, SeededEntropy

@@ -1,10 +1,10 @@
-"""A clock that stands still until a test moves it."""
+"""A clock that only tests advance."""
 
 from random import Random  # noqa: TID251 - seeded, this is repeatable, and every fake draws from here
 
 
 class ManualClock:
-    """Wall time and monotonic time that advance together, and only when told to. The first may be set as well."""
+    """Wall time and monotonic time that advance together, only by `advance`. The wall time may be set as well."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._start_ms = now_ms
@@ -15,11 +15,11 @@ class ManualClock:
         return self._start_ms + self._elapsed_ms
 
     def monotonic(self) -> float:
-        """Seconds since this clock was made."""
+        """Seconds since this clock was created."""
         return self._elapsed_ms / 1000
 
     def jump(self, ms: int) -> None:
-        """Somebody sets the clock on the wall, forward or back; no time passes."""
+        """Sets the wall clock, forward or back; no time passes."""
         self._start_ms += ms
 
     def advance(self, ms: int) -> None:
@@ -28,11 +28,11 @@ class ManualClock:
         self._elapsed_ms += ms
 
 
-# Randomness that a seed repeats.
+# Deterministic randomness from a seed.
 
 
 class SeededEntropy:
-    """Gives the same answers in the same order for the same seed, so a failing run can be run again."""
+    """Returns the same values in the same order for the same seed, so a failing run can be repeated."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
@@ -41,5 +41,5 @@ class SeededEntropy:
         return self._random.randbytes(nbytes)
 
     def below(self, limit: int) -> int:
-        """A number from 0 to `limit` - 1, each as likely as the others."""
+        """Returns a uniform random number from 0 to `limit` - 1."""
         return self._random.randrange(limit)

@@ -1,21 +1,21 @@
-"""A disk in memory that keeps what was written and what would survive a power loss apart.
+"""A disk in memory that distinguishes written content from content that survives a power loss.
 
-Each file holds two contents, the live one that reads see and the durable one, and the ordered operations between them
-that no `sync` has covered yet. Each folder does the same for its names. A crash drops everything live, lets some of
-the waiting operations through, chosen by a `Survival` and a seed, and hands the rest over as a new disk.
+Each file has two contents, the live one for reads and the durable one, and the ordered operations between them that no
+`sync` has covered yet. Each folder does the same for its names. A crash drops the live state, applies some of the
+pending operations, chosen by a `Survival` and a seed, and returns the result as a new disk.
 
     live = durable + pending          sync: durable := live          crash: durable := durable + some of pending
 
-What the model takes for granted, beyond the rules in `topics.log.fs`:
+Assumptions of the model, beyond the rules in `topics.log.fs`:
 
-* Bytes that a waiting write does not cover are never harmed, not even in a sector it shares with them.
-* A folder is journaled: of its waiting name operations a prefix survives, never a later one without an earlier one.
-* A rename is one operation, also from folder to folder: where it becomes durable in one of the two, it does in the
-  other, together with all that waited before it. So a crash finds the old name or the new one, never both or neither.
-* A file whose name, or whose folder's name, did not survive is gone, however well its bytes were synced.
+* Bytes that a pending write does not cover are never damaged, not even in a shared sector.
+* A folder is journaled: a prefix of its pending name operations survives, never a later one without an earlier one.
+* A rename is one operation, also between folders: it becomes durable in both at once, together with all earlier pending
+  operations. So a crash leaves the old name or the new one, never both or neither.
+* A file whose name, or whose folder's name, did not survive is lost, even if its bytes were synced.
 
-Contents are stored up to the last byte ever written, with the length beside them; the zeros after it cost nothing to
-allocate, copy or make durable. A sweep makes thousands of disks, most of their files preallocated and nearly empty.
+Contents are stored up to the last written byte, with a separate length; the zeros after it cost nothing. A sweep
+creates thousands of disks, whose files are mostly preallocated and nearly empty.
 """
 
 import copy
@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from topics.log.fs import BytesLike
 from topics.testing.fake_clock import SeededEntropy
 
-# The parts of a fake disk: contents, files and folders with the state that a power loss would leave of them.
+# The parts of a fake disk: contents, files and folders with their durable state.
 #
 # `topics.testing.fake_disk` is the file system on top and explains the model.
 
@@ -43,15 +43,18 @@ class Survival(enum.Enum):
     NOTHING = "all of them are lost"
 
     EVERYTHING = "the process was killed and the machine runs on: all are there, but wait for a sync as before"
-    """A new process sees every write, and a power loss later can still take them: it has to sync what it builds on."""
+    """A new process sees every write, but a later power loss can still remove them, so it must sync what it relies
+    on."""
 
     TORN = "the last waiting write of each file leaves a part of itself; all other file operations are lost"
     """The part is a strict prefix, cut at any byte, and what follows it inside the write is one of: nothing, up to a
     sector of zeros, up to a sector of garbage. Of the names, a prefix of each folder's operations survives."""
 
     SCATTERED = "each file operation, and each sector of a write, survives or is lost by itself, as if reordered"
-    """A waiting write is kept, lost, or kept in some of its sectors; a truncate or allocate is kept or lost. Of the
-    names, a prefix of each folder's operations survives."""
+    """A pending write is kept, lost, or kept in some of its sectors; a truncate or allocate is kept or lost.
+
+    Of the names, a prefix of each folder's operations survives.
+    """
 
 
 class _Write(NamedTuple):
@@ -96,7 +99,7 @@ class _Content:
 
     def resize(self, length: int) -> None:
         if length < len(self.stored):
-            self.stored = self.stored[:length]  # Not cut in place, for the same reason as below.
+            self.stored = self.stored[:length]  # Not truncated in place, for the same reason as below.
         self.length = length
 
     def view(self) -> memoryview:
@@ -109,8 +112,8 @@ class _Content:
             try:
                 self.stored.extend(bytes(missing))
             except BufferError:
-                # Python does not resize what a view looks at. The view keeps the old bytes, as the interface promises:
-                # that the map of a real file also shows later writes is not part of it.
+                # Python does not resize a buffer with views. The view keeps the old bytes, which the interface allows:
+                # that a real mapping also shows later writes is not part of its contract.
                 self.stored = self.stored + bytes(missing)
 
 
@@ -122,31 +125,31 @@ class Inode:
         self.durable = _Content()
         self.pending: list[_Operation] = []
         self.forgot = False
-        """Whether it shows bytes that are not on the disk and that no sync will bring there."""
+        """Whether it has readable bytes that are not on the disk and that no sync will write."""
 
     def do(self, operation: _Operation) -> None:
         operation.apply(self.live)
         self.pending.append(operation)
 
     def write(self, offset: int, data: bytes) -> None:
-        if data:  # An empty write does not grow a file, wherever it is put.
+        if data:  # An empty write does not grow a file, at any position.
             self.do(_Write(offset, data))
 
     def persist(self, survivors: list[_Operation]) -> None:
-        """Makes these operations durable and forgets the others that wait."""
+        """Makes these operations durable and drops the other pending ones."""
         for operation in survivors:
             operation.apply(self.durable)
         self.pending = []
 
     def forget(self) -> None:
-        """A sync failed: the writes that waited are still shown, count as written, and are not."""
+        """Fails a sync: the pending writes remain readable and count as written, but are not durable."""
         kept: list[_Operation] = [operation for operation in self.pending if isinstance(operation, Resize)]
         self.forgot |= len(kept) < len(self.pending)
         self.pending = kept
 
 
 class Folder:
-    """Names and what they stand for."""
+    """Names and their files or folders."""
 
     def __init__(self) -> None:
         self.live: dict[str, Inode | Folder] = {}
@@ -160,7 +163,7 @@ class Folder:
         return node
 
     def holds(self, other: "Folder") -> bool:
-        """Whether `other` is this folder or lies somewhere inside it."""
+        """Returns whether `other` is this folder or inside it."""
         return self is other or any(isinstance(node, Folder) and node.holds(other) for node in self.live.values())
 
 
@@ -207,7 +210,7 @@ def check_rename(node: _Node, replaced: _Node | None, into: Folder, target: str)
 
 
 def persist_names(change: _NameChange) -> None:
-    """Makes a name operation durable, and before it whatever waits ahead of it in any of its folders."""
+    """Makes a name operation durable, after all earlier pending ones in any of its folders."""
     for folder in change.folders:
         while folder.pending[0] is not change:
             persist_names(folder.pending[0])
@@ -218,7 +221,7 @@ def persist_names(change: _NameChange) -> None:
 
 
 def lose_power(root: Folder, survive: Survival, entropy: SeededEntropy) -> None:
-    """Turns the tree under `root` into what a machine finds when the power is back."""
+    """Turns the tree under `root` into the state after a power loss."""
     if survive is not Survival.NOTHING:
         # All folders first: one operation may wait in two of them. Folders that exist only in the live tree count as
         # well, since their names may be about to become durable.
@@ -229,7 +232,8 @@ def lose_power(root: Folder, survive: Survival, entropy: SeededEntropy) -> None:
 
 
 def _folders(folder: Folder, seen: set[Folder]) -> Iterator[Folder]:
-    """Every folder once, live or durable, in an order that depends on names alone, so that a seed repeats."""
+    """Yields every folder once, live or durable, in an order that depends on names only, so that a seed is
+    reproducible."""
     if folder not in seen:
         seen.add(folder)
         yield folder
@@ -239,7 +243,7 @@ def _folders(folder: Folder, seen: set[Folder]) -> Iterator[Folder]:
 
 
 def _forget(folder: Folder, survive: Survival, entropy: SeededEntropy) -> None:
-    """Leaves a folder with its durable names, and the files behind them with what survives in them."""
+    """Reduces a folder to its durable names, and their files to their surviving content."""
     folder.live = dict(folder.durable)
     folder.pending = []
     for _, node in sorted(folder.durable.items(), key=itemgetter(0)):
@@ -296,7 +300,7 @@ def os_error(code: int, path: str) -> OSError:
 
 
 class PowerCut(BaseException):
-    """The machine stopped. Not an `Exception`, because no handler for errors may get in the way of the end."""
+    """The machine stopped. Not an `Exception`, so that no error handler catches it."""
 
 
 class FakeDisk:
@@ -308,8 +312,8 @@ class FakeDisk:
 
     With `stop_after` = n the n-th counted call is executed, and then every call of any kind raises `PowerCut`; with
     `stop_before` = n the n-th counted call itself raises, without effect. Both may be set at any time. `stopped`
-    reports whether a call was refused: a sweep over n is over when it is still false at the end of a run. A stopped
-    disk can be cloned and crashed, nothing else.
+    reports whether a call was refused: a sweep over n ends when it is still false at the end of a run. A stopped disk
+    can be cloned and crashed, nothing else.
 
     All paths start at the one root, so `a/b` and `/a/b` are the same. Calls may come from several threads.
     """
@@ -328,19 +332,19 @@ class FakeDisk:
         self._mutex = threading.RLock()
 
     def crash(self, survive: Survival, seed: int = 0) -> "FakeDisk":
-        """The disk as it is found after the crash. Nobody has it open or locked, and this one raises from now on."""
+        """Returns the disk after the crash, without open files and locks; this one raises from now on."""
         after = FakeDisk()
         with self._mutex:
             self._refuse_if_crashed()
             self._crashed = True
-            # The nodes move over without being copied: this disk, and every file opened on it, is dead.
+            # The nodes are moved without a copy: this disk, and every file opened on it, is dead.
             after._root = self._root
         if survive is not Survival.EVERYTHING:
             lose_power(after._root, survive, SeededEntropy(seed))
         return after
 
     def clone(self) -> "FakeDisk":
-        """A copy that shares nothing, with counters at zero. Nobody has it open or locked, and it is not stopped."""
+        """Returns a deep copy with counters at zero, without open files and locks, and not stopped."""
         twin = FakeDisk()
         with self._mutex:
             self._refuse_if_crashed()
@@ -432,7 +436,7 @@ class FakeDisk:
 
     @contextmanager
     def _call(self, operation: str, path: str, *, counted: bool = False) -> Iterator[None]:
-        """Around every call: lets it through, unless the machine has stopped, and lets no other thread in between."""
+        """Wraps every call: refuses it if the machine has stopped, and excludes other threads."""
         with self._mutex:
             self._refuse_if_crashed()
             if self.stop_after is not None and self.call_count >= self.stop_after:
@@ -455,12 +459,12 @@ class FakeDisk:
 
     @property
     def used_bytes(self) -> int:
-        """How long all files are together."""
+        """Returns the total length of all files."""
         with self._mutex:
             return _length_of(self._root)
 
     def _make_room(self, inode: Inode, length: int, path: str) -> None:
-        """Raises where a file would not fit that is to be so long."""
+        """Raises if a file of this length does not fit."""
         more = length - inode.live.length
         if self.capacity_bytes is not None and more > 0 and _length_of(self._root) + more > self.capacity_bytes:
             raise os_error(errno.ENOSPC, path)
@@ -480,7 +484,7 @@ class FakeDisk:
         return node
 
     def _place(self, path: str) -> tuple["Folder", str]:
-        """The folder that holds the last name of a path, and that name."""
+        """Returns the folder of a path, and its last name."""
         parts = split_path(path)
         if not parts:
             raise os_error(errno.EBUSY, path)
@@ -501,7 +505,7 @@ def _length_of(node: Inode | Folder) -> int:
 
 
 class FakeFile:
-    """An open file of a `FakeDisk`. It stays with its bytes when the name is moved or removed."""
+    """An open file of a `FakeDisk`. It keeps its bytes when the name is moved or removed."""
 
     def __init__(self, disk: FakeDisk, inode: "Inode", path: str, *, writable: bool) -> None:
         self._disk = disk
@@ -544,7 +548,7 @@ class FakeFile:
             inode.persist(inode.pending)
 
     def fail_sync(self) -> None:
-        """Fails a sync as Linux may: the pages hold what was written, and are clean."""
+        """Fails a sync like Linux may: the pages keep the written bytes, but count as clean."""
         with self._disk._call("fail_sync", self._path):
             self._usable().forget()
 
@@ -565,7 +569,7 @@ class FakeFile:
 
 
 class FakeLock:
-    """A held lock of a `FakeDisk`; it is held against everyone, since a fake machine runs in one process."""
+    """A held lock of a `FakeDisk`; it excludes every other caller, because a fake machine runs in one process."""
 
     def __init__(self, disk: FakeDisk, inode: "Inode", path: str) -> None:
         self._disk = disk

@@ -1,11 +1,11 @@
 """A file system whose n-th call fails, around any other.
 
-A durable operation is finished when each of its calls has failed once and nothing promised was lost. A sweep runs the
+A durable operation is verified when each of its calls has failed once without a loss of promised data. A sweep runs the
 operation with `FaultPlan(call=1)`, `call=2` and so on, until a run ends with `failed` still zero.
 
 A failed call does not reach the inner file system, except for the prefix that a short write leaves behind, and but for
-a `sync` on a fake disk: as Linux may do it, what waited for it is still read, counts as written and is lost with the
-power, and the next `sync` succeeds without it. Only who writes it again brings it to disk.
+a `sync` on a fake disk: like Linux may do, pending bytes remain readable, count as written and are lost in a power cut,
+and the next `sync` succeeds without them. Only another write makes them durable.
 """
 
 import enum
@@ -30,7 +30,7 @@ class Fault(enum.Enum):
 
 
 LACK_OF_ROOM = frozenset(("create", "make_dirs", "allocate", "write", "rename"))
-"""Calls that a full disk refuses: removing, truncating and syncing need no room."""
+"""Calls that a full disk refuses: removing, truncating and syncing need no space."""
 LACK_OF_DESCRIPTORS = frozenset(("create", "open", "lock", "sync_dir", "list_dir", "make_dirs", "map"))
 """Calls that open a descriptor."""
 
@@ -46,7 +46,7 @@ _CODES = {
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """Which call fails and how. Calls are counted from 1, over all files together."""
+    """The call that fails, and the kind of failure. Calls are counted from 1, over all files together."""
 
     call: int | None = None
     """The number of the call that fails; None lets every call pass, which only counts them."""
@@ -54,13 +54,13 @@ class FaultPlan:
     lasting: bool = False
     """Whether every later call fails too, as on a dead or full disk, or only this one."""
     include_reads: bool = False
-    """Whether reading calls are counted, and so can be failed, as well."""
+    """Whether reading calls are counted as well, and so can fail."""
     until: int | None = None
-    """The number of the call from which on a lasting fault is over, as when somebody made room; None is never."""
+    """The number of the call from which on a lasting fault has ended, such as when space was freed; None for never."""
     only: frozenset[str] = frozenset()
-    """Only these operations fail, where any are named; all are counted."""
+    """Only these operations fail, if any are given; all are counted."""
     within: str = ""
-    """Only calls on paths that begin like this fail, as when one of several disks does; all are counted."""
+    """Only calls on paths with this prefix fail, like one of several disks; all are counted."""
 
     def hits(self, number: int, path: str = "", operation: str = "") -> bool:
         due = self.call is not None and (number == self.call or (self.lasting and number > self.call))
@@ -137,12 +137,12 @@ class FaultyFileSystem:
             raise error
 
     def _read(self, operation: str, path: str) -> None:
-        """Counts a call that only reads, where the plan includes those, and raises if it is to fail."""
+        """Counts a reading call, if the plan includes these, and raises if it is to fail."""
         if self.plan.include_reads:
             self._change(operation, path)
 
     def _verdict(self, operation: str, path: str) -> OSError | None:
-        """Counts the call; the error it is to fail with, if it is."""
+        """Counts the call. Returns its error, if it is to fail."""
         with self._mutex:
             self.calls += 1
             self.trace.append((operation, path))

@@ -1,8 +1,8 @@
 """An object store in a folder of any file system: on a disk that crashes, every step of every call can be the last.
 
-An object is written aside, synced, renamed and its name synced, so that it is there whole and durable or not at all,
-as in a real store. The store can be sent away, for good or for the n-th call; whatever goes wrong below it looks from
-outside as if it were away.
+An object is written under another name, synced, renamed and its name synced, so that it is complete and durable or
+missing, as in a real store. The store can be made unavailable, permanently or for the n-th call; failures below it
+appear as unavailability.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class FolderStore:
-    """`away` makes every call fail, `fails` the calls for whose number it returns true, counted from 1."""
+    """`away` makes every call fail, `fails` the calls for whose number (from 1) it returns true."""
 
     def __init__(self, fs: FileSystem, root: str) -> None:
         self._fs = fs
@@ -113,7 +113,7 @@ class FolderStore:
             if name.endswith(_TMP):
                 continue
             if self._is_folder(f"{path}/{name}"):
-                # A store knows no empty folders.
+                # A store has no empty folders.
                 inner = self._list(f"{folder}/{name}" if folder else name)
                 folders += [name] if inner.folders or inner.objects else []
             else:

@@ -1,14 +1,14 @@
-"""Topics as plain lists: what the engine must do, without any of how it does it.
+"""A reference model of the engine: topics as plain lists.
 
-Every record that was ever given a seq stays in its topic's list, with what became of it beside it; every answer is
-found by looking at all of them. There is no log, no file, no index and no cleverness, so the model can be checked by
-reading, and whatever the engine answers differently is the engine's mistake.
+Every record that ever got a seq stays in its topic's list with its state; every answer is computed from all of them.
+Without log, files and indexes the model can be verified by reading, and any different answer of the engine is a bug of
+the engine.
 
-Where the engine has a choice, the model lists it instead of guessing:
+If the engine has a choice, the model accepts each possibility:
 
 * After a kill the head of a topic may have jumped, up to what was reserved: `restart` takes the head that was found.
-* A topic of class ephemeral keeps its records in memory, and what befalls them is not logged. `restart` returns the
-  lost records; the tombstones of their readers are checked against what is found, and `adopt` takes that over.
+* A topic of class ephemeral keeps its records in memory, and their changes are not logged. `restart` returns the lost
+  records; the tombstones of their readers are checked against what is found, and `adopt` takes that over.
 * An idempotency key that was outside its window at any time, even if a new config or a clock set back puts it inside
   again, may be known or forgotten.
 """
@@ -38,7 +38,7 @@ class Fate(enum.Enum):
 
 
 class Home(enum.Enum):
-    """Where a record is, which decides who can lose it."""
+    """The place of a record, which determines the failures that can lose it."""
 
     LOG = "in the log or in a file that a snapshot names: it survives a kill"
     FILE = "in a file that the next checkpoint will name: until then a kill loses it"
@@ -56,7 +56,7 @@ class ModelRecord:
     home: Home
     fate: Fate = Fate.LIVE
     written: int = 0
-    """When it was written, as far as its topic knows; ages are counted from here."""
+    """The time at which it was written, as known to its topic; ages are counted from it."""
 
     @property
     def size(self) -> int:
@@ -64,7 +64,7 @@ class ModelRecord:
         return len(self.data) + len(self.meta or b"")
 
     def json(self, tags: bool = True, meta: bool = True) -> bytes:
-        """The record as an answer has it."""
+        """Returns the record in the form of an answer."""
         parts = [b'"$seq":%d' % self.seq, b'"$ts":%d' % self.ts]
         if self.node is not None:
             parts.append(b'"$node":' + _string(self.node))
@@ -124,8 +124,8 @@ class ModelTopic:
         return max(self.cap_floor, self.ttl_floor)
 
     def tombstone(self, cursor: int) -> tuple[int, int, LossReason] | None:
-        """The tombstone that a reader at this cursor gets before its next record: the range, up to the next live
-        record, and the reason."""
+        """Returns the tombstone that a reader at this cursor gets before its next record: the range, up to the next
+        live record, and the reason."""
         first = cursor + 1
         if cursor > self.head:
             return 1, self.head, LossReason.RECREATED
@@ -138,13 +138,13 @@ class ModelTopic:
         return (first, resume - 1, LossReason.CRASH) if crossed else None
 
     def first_live(self, seq: int) -> int:
-        """The first live seq from here on; head + 1 when there is none."""
+        """Returns the first live seq from here on; head + 1 if there is none."""
         return min((record.seq for record in self.live if record.seq >= seq), default=self.head + 1)
 
     # Changes
 
     def refusal(self, batch: Sequence[Record]) -> type[TopicsError] | None:
-        """Why a topic that rejects does not take a batch; None when it does."""
+        """Returns why a topic that rejects refuses a batch; None if it accepts it."""
         config = self.config
         if config.discard is not Discard.REJECT:
             return None
@@ -154,16 +154,16 @@ class ModelTopic:
         return TopicFullError if _over(config, self.count + len(batch), self.bytes + size) else None
 
     def known(self, key: str | None, now: int) -> ModelKey | None:
-        """The earlier write a repeated key stands for, as long as it may be remembered."""
+        """Returns the earlier write of a repeated key, while it may be known."""
         window = self.config.idempotency_window_ms
         found = self.keys.get(key) if key is not None and window else None
         return found if found is not None and now - found.ts <= window else None
 
     def append(self, batch: Sequence[Record], node: str | None, key: str | None, now: int) -> Gap:
-        """Takes a batch that is neither refused nor known; the seqs it got."""
+        """Appends a batch that is neither refused nor known. Returns its seqs."""
         self.last_ts = max(self.last_ts, now)
         if now < self.last_written:
-            # The clock was set back: nothing before this can have been written after it.
+            # The clock was set back: no earlier record can have been written later.
             for older in self.records:
                 older.written = min(older.written, now)
             for used in self.keys.values():
@@ -195,14 +195,17 @@ class ModelTopic:
 
     def configure(self, config: TopicConfig) -> None:
         if config.durability.logged != self.config.durability.logged:
-            # Records in memory only are put into a file, because from now on the log stands behind it.
+            # Records in memory only are written to a file, because from now on the log continues from it.
             for record in self.records:
                 record.home = Home.FILE if record.home is Home.MEMORY else record.home
         self.config = config
         self._enforce_caps()
 
     def delete(self, before_seq: int | None, match: TagMatch | None, head: int | None = None) -> int:
-        """Deletes what is selected and not above `head`, the topic's at the time of asking; how many there were."""
+        """Deletes the selected records up to `head`, the topic's head at the time of the request.
+
+        Returns their number.
+        """
         upto = self.head if head is None else head
         chosen = [
             record
@@ -219,17 +222,17 @@ class ModelTopic:
 
     @property
     def exact(self) -> bool:
-        """Whether a kill leaves everything as it is, but for the head: nothing befell records the log does not have."""
+        """Returns whether a kill changes only the head: no change affected records that are not in the log."""
         return all(record.home is Home.LOG for record in self.records)
 
     def checkpoint(self) -> None:
-        """A snapshot has the floors and names every file; only what lives in memory still depends on the process."""
+        """Takes a snapshot with the floors and all files; only records in memory still depend on the process."""
         for record in self.records:
             if record.home is Home.FILE or record.fate is not Fate.LIVE:
                 record.home = Home.LOG
 
     def restart(self, killed: bool, head: int) -> list[ModelRecord]:
-        """A stop and a start, after which the head was found at `head`; the records that went with it."""
+        """Restarts with the found `head`. Returns the lost records."""
         if not killed:
             self.checkpoint()
         gone = [record for record in self.live if record.home is not Home.LOG]
@@ -244,11 +247,11 @@ class ModelTopic:
         return gone
 
     def adopt(self, lost: list[Gap], cap_floor: int, ttl_floor: int, last_ts: int) -> None:
-        """Takes over how a loss is told, once it was found to be told at all, and the time of the last write known."""
+        """Adopts the engine's report of a loss, after it was verified, and the time of the last known write."""
         self.lost, self.cap_floor, self.ttl_floor, self.last_ts = lost, cap_floor, ttl_floor, last_ts
 
     def _enforce_caps(self) -> None:
-        """The oldest go until the rest is within the caps. A topic that rejects never drops anything."""
+        """Evicts the oldest records until the rest is within the caps. A topic that rejects never evicts."""
         while self.config.discard is Discard.OLD and _over(self.config, self.count, self.bytes):
             oldest = self.live[0]
             oldest.fate = Fate.EVICTED
@@ -260,7 +263,7 @@ class ModelTopic:
 
 
 class Model(dict[str, ModelTopic]):
-    """All topics by name; one that was dropped and made again is another topic."""
+    """All topics by name; a deleted and recreated topic is another topic."""
 
     def expire(self, now: int) -> None:
         for topic in self.values():
@@ -272,7 +275,7 @@ class Model(dict[str, ModelTopic]):
 
 
 def content(batch: Sequence[Record], node: str | None) -> list[object]:
-    """The stored content of a batch: a repeated key is a duplicate when this is equal."""
+    """Returns the stored content of a batch: a repeated key is a duplicate if this is equal."""
     return [
         (bytes(r.data), None if r.meta is None else bytes(r.meta), r.tag, node if r.node is None else r.node)
         for r in batch

@@ -1,4 +1,4 @@
-"""Commit: the staged records are written to their topics, and one frame makes all of them count.
+"""Commit: the staged records are written to their topics, and one frame makes all of them visible.
 
 | step | what is logged | a crash behind it |
 |---|---|---|
@@ -6,16 +6,16 @@
 | decide | a TXN_COMMIT in the shard of the transaction log topic; synced | all of it is there |
 | publish | nothing | |
 
-When everything is in one shard and not large, prepare and decide are one write and one sync: a log is read up to where
-it ends, so the commit is never there without what it commits. A large transaction is prepared in rounds, so that no
-tick of the loop is long, and synced behind the last of them; records of others may then stand between its own.
+If everything is in one shard and not large, prepare and decide are one write and one sync: a log is read from its
+start, so the commit never exists without its records. A large transaction is prepared in rounds, so that no tick of the
+loop is long, and synced after the last of them; other records may then be between its records.
 
-From its first frame on until it is decided, nothing behind it is published for its topics (`engine.write_path`).
-No checkpoint turns the shards meanwhile: prepares and commit are on the same side of it. One commit runs at a time.
+From its first frame until the decision, no later operation of its topics is published (`engine.write_path`). No
+checkpoint rotates the shards meanwhile, so prepares and commit are on the same side of it. One commit runs at a time.
 
-Effects of failures: of a prepare, the seqs are skipped, here and by a recovery; and so of a commit that met a shortage
-and was taken back. After any other failure of the commit the contents of the disk are unknown: the shards concerned
-become read-only, and the next start recovers the outcome.
+Failures: if a prepare fails, or a commit fails transiently and is truncated, the seqs are skipped, here and by
+recovery. After any other failure of the commit the contents of the disk are unknown: the shards concerned become
+read-only, and the next start recovers the outcome.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,14 +42,14 @@ from topics.wire.record_copies import Copies, RecordSlice, cut_copies, records_o
 from topics.wire.record_encoding import encode_fragments
 from topics_protocol.transactions import Condition
 
-# Staged records as copies for their topics: cut out of the text they are staged in, never parsed.
+# Staged records as copies for their topics: extracted from the text of the staging records, never parsed.
 
 _BLOCK_RECORDS = 4096
 """The maximum number of records of a block that joins small parts."""
 
 
 def collect_copies(core: EngineCore, log_topic: Topic, parts: Sequence[PartState]) -> Iterator[Copies]:
-    """The records of some parts, in their order."""
+    """The records of some parts, in order."""
     slices: list[RecordSlice] = []
     count = 0
     for part in parts:
@@ -102,17 +102,17 @@ def stage_copies(core: EngineCore, topic: Topic, copies: Copies | list[Record]) 
 
 _ROUND_BYTES = 512 * 1024
 _ROUND_RECORDS = 2000
-"""How much of a transaction is prepared at once: some milliseconds of work, or one part."""
+"""The amount of a transaction that is prepared at once: some milliseconds of work, or one part."""
 _PIECE_BYTES = 2 * 1024 * 1024
 _PIECE_RECORDS = 2000
-"""A larger part is taken apart."""
+"""A larger part is split."""
 _NUMBER_BYTES = 8
 
 Outcome = Callable[[list[Placed] | TopicsError], None]
 
 
 class _Prepare(LogOperation):
-    """Records that are in the log of their topic and count once their commit is decided."""
+    """Records that are in the log of their topic and become visible when their commit is decided."""
 
     __slots__ = ("_commit", "_core", "_order", "_prepared")
 
@@ -155,11 +155,11 @@ class _Prepare(LogOperation):
         self.publish()
 
     def undo(self, error: TopicsError) -> None:
-        """Undo a commit that was never visible."""
+        """Undoes a commit that was never visible."""
 
 
 class _Decision(LogOperation):
-    """The frame that makes a transaction count."""
+    """The frame that commits a transaction."""
 
     __slots__ = ("_committed", "_feature")
 
@@ -198,11 +198,11 @@ class Commit:
         self._topics: dict[str, Topic] = {}
         self._placed: dict[str, Placed] = {}
         self._reserved: dict[str, tuple[int, int]] = {}
-        """By topic: records and bytes that count as in flight and are in no block yet."""
+        """By topic: records and bytes that count as in flight but are in no block yet."""
         self._pending = 0
         self._error: TopicsError | None = None
         self._shards: set[int] = set()
-        """Where something is prepared."""
+        """The shards and topics with prepared records."""
 
     def start(self) -> None:
         self._core.cross_shard_gate.enter(self._begin)
@@ -216,10 +216,10 @@ class Commit:
         self._reserve()
         self._prepare()
 
-    # May it be done?
+    # Checks
 
     def _check(self) -> None:
-        """Everything that can refuse the commit as a whole."""
+        """Runs all checks that can refuse the commit as a whole."""
         core, path = self._core, self._core.path
         sums: dict[str, tuple[int, int]] = {}
         for part in self._parts:
@@ -244,7 +244,7 @@ class Commit:
         self._reserved = sums
 
     def _expect(self, topic: Topic) -> None:
-        """Raises unless the topic is as the commit expects it."""
+        """Raises unless the topic meets the conditions of the commit."""
         condition = self._conditions.get(topic.name)
         if condition is not None:
             check_conditions(topic, condition.expected_head_seq, condition.fence)
@@ -283,7 +283,7 @@ class Commit:
             by_shard.setdefault(topic.shard, []).append(self._stage(topic, copies, terms))
         path, log_topic = self._core.path, self._log_topic
         if not self._rounds and not self._shards and by_shard.keys() == {log_topic.shard}:
-            # One write for all of it.
+            # One write for everything.
             path.log_together([*by_shard[log_topic.shard], self._decision()], self._logged, Gate.SYNC, decides=True)
             return
         self._shards |= by_shard.keys()
@@ -295,13 +295,13 @@ class Commit:
             path.log_together([self._barrier(shard)], self._prepared, Gate.SYNC, decides=True)
 
     def _barrier(self, shard: int) -> LogOperation:
-        """Nothing but a place in a shard's log, behind everything that is prepared there."""
+        """Only a position in a shard's log, after all prepared records there."""
         topic = next(topic for topic in self._topics.values() if topic.shard == shard)
         return Change(self._core.path, topic, (), lambda timing: None, lambda error: None)
 
     def _load(self, parts: Sequence[PartState]) -> list[tuple[Topic, Copies | list[Record], JobTerms | None]]:
-        """Loads the staged records per topic; checks once more whether the topics take them, since other rounds may
-        have come between."""
+        """Loads the staged records of each topic; checks again whether the topics accept them, because other rounds may
+        have run meanwhile."""
         core, path = self._core, self._core.path
         loads: list[tuple[Topic, Copies | list[Record], JobTerms | None]] = []
         for name, some in _by_topic(parts).items():
@@ -362,7 +362,7 @@ class Commit:
 
     def _logged(self, error: TopicsError | None) -> None:
         if error is not None and not self._core.shards[self._log_topic.shard].writer.doubtful:
-            # It met a shortage, and was taken back.
+            # It failed transiently and was truncated.
             self._give_up(error)
             return
         self._unreserve()
@@ -374,7 +374,7 @@ class Commit:
             slowest = next((topic for topic in topics if topic.rules.remote), self._log_topic)
             self._core.path.acknowledge(slowest, self._outcome, list(self._placed.values()))
             return
-        # It may be on the disk anyway. Later operations must not depend on the prepared records.
+        # It may be on the disk nevertheless. Later operations must not depend on the prepared records.
         for number in self._shards:
             writer = self._core.shards[number].writer
             if not writer.broken:
@@ -383,7 +383,7 @@ class Commit:
         self._finish(error)
 
     def _give_up(self, error: TopicsError) -> None:
-        """No commit was written, and none will be."""
+        """Called when no commit was written, and none will be."""
         self._unreserve()
         self._core.path.held.release()
         self._finish(error)
@@ -407,7 +407,7 @@ def _rounds(parts: Sequence[PartState]) -> list[list[PartState]]:
 
 
 def _pieces(part: PartState) -> list[PartState]:
-    """A part, cut where it is too much for one round, as if its records were all of one length."""
+    """Splits a part that is too large for one round, as if all its records had the same length."""
     count = min(part.count, max(-(-part.size // _PIECE_BYTES), -(-part.count // _PIECE_RECORDS)))
     if count <= 1:
         return [part]

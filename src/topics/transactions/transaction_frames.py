@@ -6,11 +6,12 @@
     TXN_APPEND   "TXA1" | u64 number of the commit | block
     TXN_COMMIT   mark (`Committed`)
 
-All but TXN_APPEND are frames of the transaction log topic. A TXN_APPEND is a frame of the topic
-whose records it brings, and counts only where a TXN_COMMIT with the same number is in the log: it is synced before that
-is written, and both are before a checkpoint or both are behind it. Without it the seqs are skipped: nobody saw them.
+All but TXN_APPEND are frames of the transaction log topic. A TXN_APPEND is a frame of the topic of its records, and is
+valid only if a TXN_COMMIT with the same number is in the log: it is synced before the commit is written, and both are
+before a checkpoint or both after it. Without the commit the seqs are skipped, because no reader has seen them.
 
-The words at the front distinguish these bodies from those of other frames, also when the kind of a frame is damaged.
+The magic words at the start distinguish these bodies from those of other frames, even if the kind of a frame is
+damaged.
 
 The part of the transaction log topic is the msgpack of `TransactionsPart`, under the name `transactions`.
 """
@@ -30,7 +31,7 @@ _APPEND_WORD = b"TXA1"
 
 
 class Begun(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An attempt at a transaction begins, in the place of any other of its id."""
+    """An attempt at a transaction begins, and replaces any other of its id."""
 
     id: str
     sequence: int
@@ -51,13 +52,13 @@ class Staged(msgspec.Struct, array_like=True, frozen=True, gc=False):
     now_ms: int
     create: bool | None = None
     config: bytes | None = None
-    """As JSON, for a topic that the commit creates."""
+    """The config as JSON, for a topic that the commit creates."""
     terms: JobTerms | None = None
-    """Of jobs of a queue."""
+    """The delay of jobs of a queue."""
 
 
 class Ended(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An attempt is over without a commit."""
+    """An attempt ended without a commit."""
 
     id: str
     sequence: int
@@ -65,7 +66,7 @@ class Ended(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Placed(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Where a commit put the records of one topic."""
+    """The position of the records of one topic in a commit."""
 
     topic: str
     first_seq: int
@@ -74,7 +75,7 @@ class Placed(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Committed(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A transaction is committed: the appends with its number count."""
+    """A transaction is committed: the appends with its number are valid."""
 
     number: int
     id: str
@@ -84,7 +85,7 @@ class Committed(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class PartState(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Staged records: where they are in the transaction log topic, and where they are to go."""
+    """Staged records: their position in the transaction log topic, and their destination."""
 
     name: str
     topic: str
@@ -130,13 +131,13 @@ _decode_staged = msgspec.msgpack.Decoder(Staged).decode
 
 
 def encode_stage_head(staged: Staged) -> bytes:
-    """Everything of a TXN_STAGE before its block."""
+    """Encodes a TXN_STAGE before its block."""
     mark = encode_mark(staged)
     return _STAGE.pack(_STAGE_WORD, len(mark)) + mark
 
 
 def decode_stage(body: memoryview) -> tuple[Staged, memoryview]:
-    """Decode a staging frame: its header and its block."""
+    """Decodes a staging frame: its header and its block."""
     mark, block = _split_stage(body)
     return _decode_staged(mark), block
 
@@ -146,12 +147,12 @@ def staged_block(body: memoryview) -> memoryview:
 
 
 def encode_append_head(number: int) -> bytes:
-    """Everything of a TXN_APPEND before its block."""
+    """Encodes a TXN_APPEND before its block."""
     return _APPEND.pack(_APPEND_WORD, number)
 
 
 def decode_append(body: memoryview) -> tuple[int, memoryview]:
-    """The number of the commit that an append belongs to, and its block."""
+    """Returns the number of an append's commit, and its block."""
     word, number = _APPEND.unpack_from(body, 0)
     if word != _APPEND_WORD:
         raise ValueError("an append of a transaction without its word")

@@ -1,7 +1,7 @@
-"""Transaction state: which are open, what is staged for them, and the last commit of each id.
+"""Transaction state: open transactions, their staged records, and the last commit of each id.
 
-Pure state. Live operations and replay come through the same few methods, each of which states which records of the
-topic of the transaction log have had their day.
+Pure state. Live operations and replay use the same few methods, each of which returns the records of the transaction
+log topic that are no longer needed.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,11 +61,11 @@ class OpenTransaction:
         self.owner = begun.owner
         self.timeout_ms = begun.timeout_ms
         self.touched_ms = begun.now_ms
-        """When something was last done to it, by the clock on the wall: what is kept of it."""
+        """The wall time of its last use, which is persisted."""
         self.deadline = 0
-        """When it is abandoned, by the steady clock."""
+        """The end of its timeout, by the steady clock."""
         self.parts: dict[str, PartState] = {}
-        """In the order in which they were first staged."""
+        """In the order of their first staging."""
         self.records = 0
         self.bytes = 0
         self.inflight = 0
@@ -94,7 +94,7 @@ class TransactionTable:
         self.known: dict[str, KnownState] = {}
         """By id, the oldest commit first."""
         self.known_bytes = 0
-        """About as much memory as what is remembered of commits takes."""
+        """The approximate memory of the known commits."""
 
     # Changes, live and in a replay
 
@@ -148,7 +148,7 @@ class TransactionTable:
         return sum([entry.owner == owner for entry in self.open.values()])
 
     def ids_of(self, tenant: str) -> int:
-        """How many ids of a tenant there are."""
+        """The number of ids of a tenant."""
         return sum([name.startswith(tenant + "/") for name in self.known.keys() | self.open.keys()])
 
     # Snapshots
@@ -183,10 +183,10 @@ def _memory(known: KnownState) -> int:
     return _ENTRY_BYTES + len(known.id) + sum([_ENTRY_BYTES + len(placed.topic) for placed in known.placed])
 
 
-# Transactions as checkpoints and recovery meet them (`engine.features`): a system topic holds their state.
+# Implements `engine.features.Feature` for transactions: a system topic has their state.
 #
-# Staged records are its records, and so they are sealed, bounded in memory and recovered like any other. Its class is
-# `memory`: what is staged is worth nothing to anybody until it is committed, and a commit is synced by itself.
+# Staged records are its records, so they are sealed, bounded in memory and recovered like any other. Its class is
+# `memory`, because staged records have no value until the commit, which is synced separately.
 
 TOPIC_NAME = TRANSACTIONS_TOPIC
 _CONFIG = TopicConfig(durability=Durability.MEMORY)
@@ -246,13 +246,13 @@ class TransactionFeature:
     # Shared with live operations
 
     def drop(self, topic: Topic, ranges: list[SeqRange]) -> None:
-        """Takes away records that are staged for nothing any more."""
+        """Removes staged records that are no longer needed."""
         if ranges:
             self._core.applier.delete(topic, 0, ranges)
 
     @property
     def topic(self) -> Topic | None:
-        """The transaction log topic, once there is one."""
+        """The transaction log topic, if it exists."""
         topic = self._topic
         return topic if topic is not None and topic.created else None
 
@@ -284,21 +284,21 @@ class TransactionFeature:
 # Requests and results of transactions.
 
 Permit = Callable[[str], None]
-"""Raises unless a caller that asks may write to a topic of that name."""
+"""Raises unless the caller may write to a topic of that name."""
 
 
 def scoped(tenant: str, transaction_id: str) -> str:
-    """The name under which a transaction is kept: each tenant has its own ids. No id has a slash."""
+    """Returns the internal name of a transaction: each tenant has separate ids. No id contains a slash."""
     return f"{tenant}/{transaction_id}" if tenant else transaction_id
 
 
 def shown(name: str) -> str:
-    """The id by which its tenant calls a transaction."""
+    """Returns the id of a transaction as its tenant uses it."""
     return name.rpartition("/")[2]
 
 
 class TransactionRef(msgspec.Struct, frozen=True, kw_only=True):
-    """The attempt of a transaction that a request names, and its caller."""
+    """The attempt of a transaction in a request, and its caller."""
 
     id: str
     sequence: int
@@ -316,9 +316,9 @@ class BeginRequest(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     sequence: int
     attempt: str | None = None
-    """The attempt that is open. A client that names it joins it; any other attempt replaces it. None while unknown."""
+    """The open attempt. A client with this name joins it; any other attempt replaces it. None while unknown."""
     timeout_ms: int = 0
-    """0 is the longest that the server allows."""
+    """0 means the maximum of the server."""
     owner: str = ""
     tenant: str = ""
 
@@ -337,7 +337,7 @@ class StageRequest(msgspec.Struct, frozen=True, kw_only=True):
     create: bool | None = None
     config: TopicConfigPatch | None = None
     terms: JobTerms | None = None
-    """Of jobs of a queue; a delay begins at the commit."""
+    """The delay of jobs of a queue, counted from the commit."""
 
 
 class TransactionResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -352,7 +352,7 @@ class TransactionResult(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     expires_ts: int = 0
     deduped: bool = False
-    """It was committed before, and this time nothing changed."""
+    """Whether it was committed before, so that this request changed nothing."""
     topics: list[Placed] = []
 
 
@@ -364,7 +364,7 @@ class StagedResult(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     count: int
     records: int
-    """Of the whole transaction."""
+    """The number for the whole transaction."""
     bytes: int
 
 

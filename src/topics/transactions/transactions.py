@@ -121,7 +121,7 @@ class Stager:
         self._table = feature.table
         self._write = write
 
-    # Beginning
+    # Begin
 
     def begin(self, request: BeginRequest, permit: Permit, done: TransactionDone) -> None:
         core, table = self._core, self._table
@@ -178,7 +178,7 @@ class Stager:
             if most and request.tenant and table.ids_of(request.tenant) >= most:
                 raise ThrottledError.over_cap("max_transaction_ids_per_key", most)
 
-    # Staging
+    # Stage
 
     def stage(self, request: StageRequest, done: StageDone, prepared: object = None) -> None:
         """`prepared` is the result of the topic's guard, if it postponed the records before."""
@@ -237,8 +237,10 @@ class Stager:
             raise ThrottledError.over_cap("max_staged_bytes", limits.max_staged_bytes)
 
     def _postponed(self, request: StageRequest, count: int, size: int, done: StageDone, prepared: object) -> bool:
-        """Refuses what a commit would refuse for certain; the commit looks again. Whether the topic has the records
-        wait until it has looked at all of them."""
+        """Refuses records that a commit would certainly refuse; the commit checks again.
+
+        Returns whether the topic postpones the records until it has validated all of them.
+        """
         core = self._core
         topic = core.directory.find(request.topic)
         if is_missing(topic):
@@ -275,7 +277,7 @@ class Stager:
         entry.touched_ms = self._core.wall()
         entry.deadline = self._core.steady() + entry.timeout_ms
 
-    # Ending
+    # End
 
     def abort(self, ref: TransactionRef, done: TransactionDone) -> None:
         self._core.check_accepting()
@@ -305,10 +307,10 @@ class Stager:
         path.check(topic, frees=kind is FrameKind.TXN_END)
         path.log(Change(path, topic, ((kind, encode_mark(mark), b""),), applied, failed))
 
-    # Looking
+    # State
 
     def find(self, ref: TransactionRef) -> OpenTransaction:
-        """The open transaction that is meant."""
+        """Returns the requested open transaction."""
         if not is_topic_name(ref.id):
             raise TransactionNotFoundError(ref.id)
         entry = self._table.open.get(ref.name)
@@ -346,7 +348,7 @@ def check_owner(entry: OpenTransaction, owner: str) -> None:
 
 
 def check_name(field: str, text: str) -> None:
-    """Ids, attempts and parts are called as topics are."""
+    """Ids, attempts and parts follow the rules of topic names."""
     if not is_topic_name(text):
         raise InvalidRequestError(
             f"{field}: 1 to 255 of A-Z a-z 0-9 . _ : - beginning with a letter or digit", field=field
@@ -354,7 +356,7 @@ def check_name(field: str, text: str) -> None:
 
 
 def is_missing(topic: Topic | None) -> bool:
-    """Whether a commit would have to make the topic first."""
+    """Returns whether a commit would have to create the topic."""
     return topic is None or topic.closing
 
 
@@ -377,17 +379,19 @@ class Transactions:
         self._queue: deque[tuple[OpenTransaction, list[PartState], Mapping[str, Condition]]] = deque()
         self._running = False
         self.commits = 0
-        """How many were committed since the start."""
+        """The number of commits since the start."""
         self.aborts = 0
         core.second_passed.subscribe(self.tick)
 
     def begin(self, request: BeginRequest, permit: Permit, done: TransactionDone) -> None:
-        """Begins an attempt in the place of any other of the id, or joins it. A committed transaction is only
-        reported."""
+        """Begins an attempt, which replaces any other of the id, or joins it.
+
+        A committed transaction is only reported.
+        """
         self._stager.begin(request, permit, done)
 
     def stage(self, request: StageRequest, done: StageDone) -> None:
-        """Keeps records for a topic until the transaction is committed. A part that is staged again is replaced."""
+        """Stages records for a topic until the commit. A part that is staged again is replaced."""
         self._stager.stage(request, done)
 
     def abort(self, ref: TransactionRef, done: TransactionDone) -> None:
@@ -400,7 +404,7 @@ class Transactions:
         self._stager.abort(ref, ended)
 
     def find(self, transaction_id: str, owner: str, permit: Permit, tenant: str = "") -> TransactionResult:
-        """The state of a transaction: the open one, or else the last commit."""
+        """Returns the state of a transaction: the open one, otherwise the last commit."""
         if not is_topic_name(transaction_id):
             raise TransactionNotFoundError(transaction_id)
         name = scoped(tenant, transaction_id)
@@ -414,7 +418,7 @@ class Transactions:
         return self._stager.answer_known(known, known.sequence, permit)
 
     def tick(self) -> None:
-        """Ends abandoned transactions, and forgets old commits."""
+        """Ends abandoned transactions, and drops old commits."""
         core, table, now = self._core, self.table, self._core.steady()
         topic = self._feature.topic
         if core.closed or topic is None:
@@ -431,7 +435,7 @@ class Transactions:
         for transaction_id in old:
             table.forget(transaction_id)
 
-    # Committing
+    # Commit
 
     def commit(
         self,
@@ -441,8 +445,8 @@ class Transactions:
         done: TransactionDone,
         conditions: Mapping[str, Condition] | None = None,
     ) -> None:
-        """Makes all that is staged visible at once, or only the parts that are named, in their order, if the topics
-        are as `conditions` expect them.
+        """Makes all staged records visible at once, or only the given parts, in their order, if the topics meet
+        `conditions`.
 
         A repeated commit with a committed sequence is answered as before, and nothing changes.
         """
@@ -481,8 +485,11 @@ class Transactions:
         parts: list[PartState],
         conditions: Mapping[str, Condition],
     ) -> None:
-        """Makes the topics that are missing, one after the other, then commits. `requested` has the first part of each
-        topic that was not looked at yet: who else makes one meanwhile gives it its config."""
+        """Creates missing topics, one after the other, then commits.
+
+        `requested` has the first part of each topic that was not checked yet: a topic that another client creates
+        meanwhile keeps its config.
+        """
         core = self._core
         again, failed = partial(self._make, requested, entry, parts, conditions), partial(self._answer, entry)
 
@@ -509,7 +516,7 @@ class Transactions:
         self._next()
 
     def _next(self) -> None:
-        """One at a time: the next begins when the one before is decided."""
+        """One at a time: the next begins when the previous one is decided."""
         if self._running or not self._queue:
             return
         self._running = True
@@ -548,7 +555,7 @@ def _choose(entry: OpenTransaction, names: Sequence[str] | None) -> list[PartSta
 
 
 def _config_of(part: PartState) -> TopicConfigPatch:
-    """The config for the topic of a part. Raises if it may not be created."""
+    """Returns the config for the topic of a part. Raises if it may not be created."""
     patch = parse_config(part.config or b"")
     check_creatable(part.topic, part.create, patch)
     return patch

@@ -1,10 +1,10 @@
 """Incremental reader for long JSON arrays, so that a large body does not block the loop.
 
-A parser cannot be stopped within its input. So the array is cut into portions, and each is parsed as its own array.
-Where to cut is guessed first: behind something that looks like the end of an element. A guess needs no proof: when
-every portion is an array, and so is the rest of the body without them, the whole is JSON, and there is only one way to
-read JSON. A wrong guess, in the middle of a string for instance, gives a portion that is not an array; then brackets
-are counted, which is slower and exact. Errors are reported only for portions that were cut exactly.
+A parser cannot be stopped within its input. So the array is cut into portions, and each is parsed as a separate array.
+The cut is guessed first: after a text that looks like the end of an element. A guess needs no proof: if every portion
+is an array, and the rest of the body without them is valid, the whole is JSON, which has only one parse. A wrong guess,
+such as in a string, gives a portion that is not an array; then brackets are counted, which is slower but exact. Errors
+are reported only for portions that were cut exactly.
 
     {"records":[ ... , ... , ... ],"node":"a"}
     prefix     [ portion, portion  ] suffix
@@ -20,19 +20,18 @@ from topics.model.limits import KIB, MIB
 T = TypeVar("T")
 
 LARGE_BYTES = MIB
-"""Up to here a body is read in one go: it takes a few milliseconds at the most."""
+"""Up to this size a body is read at once, which takes at most a few milliseconds."""
 PORTION_BYTES = 64 * KIB
 """Bytes parsed at a time, unless a single element is longer."""
 BESIDE_BYTES = 32 * KIB
 """Maximum bytes of a large body before its array, and after it."""
 _GUESSES_MAX = 3
 _TOKENS_MAX = 2_000
-"""Brackets that are counted at a time: about a millisecond of work."""
+"""The number of brackets counted at a time: about a millisecond of work."""
 
 
 def _any_of(within: bytes) -> bytes:
-    """As many of something as there are, and never fewer. Spelled `(?:...)*+` a Python before 3.11.5, as Debian 12 has
-    it, finds other ends."""
+    """A possessive repetition. With `(?:...)*+` Python before 3.11.5, such as in Debian 12, finds wrong ends."""
     return rb"(?>(?:" + within + rb")*)"
 
 
@@ -43,7 +42,7 @@ _ATOMS = rb'[^"\[\]{}]++|' + _STRING
 
 
 def _nested(levels: int) -> bytes:
-    """Whole values, with containers of so many levels in them: those are passed without a step in Python."""
+    """Whole values, with containers of this many levels, which are skipped without a Python step."""
     within = _ATOMS
     for _ in range(levels):
         within = _ATOMS + rb"|[\[{]" + _any_of(within) + rb"[\]}]"
@@ -53,7 +52,7 @@ def _nested(levels: int) -> bytes:
 _WITHIN = re.compile(_any_of(_nested(3)), re.DOTALL)
 """The pattern of text that can be skipped inside an element."""
 _BETWEEN = re.compile(_any_of(rb'[^"\[\]{},]++|' + _STRING + rb"|[\[{]" + _any_of(_nested(3)) + rb"[\]}]"), re.DOTALL)
-"""The same up to a comma, in the array itself."""
+"""The same up to a comma in the array itself."""
 _TEXT = re.compile(_IN_TEXT, re.DOTALL)
 _KEY = re.compile(rb"[ \t\n\r]*+(" + _STRING + rb")[ \t\n\r]*+:[ \t\n\r]*+", re.DOTALL)
 _QUOTE, _COMMA, _OPEN, _OPEN_LIST, _CLOSE, _CLOSE_LIST = b'",{[}]'
@@ -63,35 +62,35 @@ _TRUNCATED = "Input data was truncated"
 
 
 class Kind(NamedTuple):
-    """The kind of array: how a portion is parsed, and its limits."""
+    """The kind of an array: the parser of its portions, and its limits."""
 
     what: str
     """The name of the body in error messages, and the path of the array in it."""
     at: str
     max_items: int
     max_item_bytes: int
-    """Of the whole element. The caller checks its parts against their limits."""
+    """The maximum size of an element. The caller checks the limits of its parts."""
     too_many: Callable[[], Exception]
     too_large: Callable[[int], Exception]
-    """Given which one it was."""
+    """Gets the index of the element."""
 
 
 class Scan:
-    """Counts brackets from a place on, a bounded number at a time: where does the element end, or the array?"""
+    """Counts brackets from a position on, a bounded number at a time, to find the end of an element or of the array."""
 
     __slots__ = ("_depth", "_in_text", "body", "ended", "pos")
 
     def __init__(self, body: memoryview, pos: int, depth: int = 0) -> None:
-        """`depth` is how many brackets are closed before its array is reached."""
+        """`depth` is the number of brackets to close before its array is reached."""
         self.body = body
         self.pos = pos
         self.ended = False
-        """Whether it stands at the bracket that closes the array, and not at a comma."""
+        """Whether it is at the bracket that closes the array, and not at a comma."""
         self._depth = depth
         self._in_text = False
 
     def step(self) -> bool:
-        """Goes on. Whether it stands at a comma of the array, or at its end, or at the end of the body."""
+        """Continues. Returns whether it is at a comma of the array, at its end, or at the end of the body."""
         window = bytes(self.body[self.pos : self.pos + PORTION_BYTES])
         is_last = self.pos + len(window) == len(self.body)
         place, found = 0, False
@@ -108,7 +107,7 @@ class Scan:
                     found = self._meets(window[place])
                     place += not found
             if found or place in (before, len(window)):
-                # Nothing more is seen in a text whose last byte here is a backslash: the next window begins with it.
+                # A text whose last byte here is a backslash ends the window; the next one begins with it.
                 break
         if is_last and place == before and not found:
             place = len(window)
@@ -119,7 +118,7 @@ class Scan:
         if token == _COMMA:
             return True
         if token == _QUOTE:
-            # A text that goes on behind what was looked at.
+            # A text that continues after the examined bytes.
             self._in_text = True
         elif token in (_OPEN, _OPEN_LIST):
             self._depth += 1
@@ -138,26 +137,26 @@ def _match_end(pattern: "re.Pattern[bytes]", text: bytes, pos: int = 0) -> int:
 
 
 class JsonArrayReader(Generic[T]):
-    """Reads an array. `step` until it reports the end; `items` and `end` are right then."""
+    """Reads an array. Call `step` until it reports the end; then `items` and `end` are valid."""
 
     __slots__ = ("_body", "_decode", "_exact", "_guesses", "_kind", "_scan", "_start", "end", "items")
 
     def __init__(self, body: memoryview, start: int, decode: Callable[[bytes], list[T]], kind: Kind) -> None:
-        """`start` is behind the bracket that opens the array."""
+        """`start` is after the bracket that opens the array."""
         self._body = body
         self._start = start
         self._decode = decode
         self._kind = kind
         self._scan: Scan | None = None
         self._exact = 0
-        """Where the last element that was counted exactly ends."""
+        """The end of the last element that was counted exactly."""
         self._guesses = 0
         self.items: list[T] = []
         self.end = 0
-        """Where the bracket is that closes the array."""
+        """The position of the bracket that closes the array."""
 
     def step(self) -> bool:
-        """Reads a portion, or looks for its end. Whether the array is read. Raises `TopicsError`."""
+        """Reads a portion, or looks for its end. Returns whether the array is complete. Raises `TopicsError`."""
         if self._scan is None:
             cut = self._guess()
             if cut:
@@ -167,7 +166,7 @@ class JsonArrayReader(Generic[T]):
         return self._count()
 
     def _guess(self) -> int:
-        """Where the portion may end; 0 for no idea."""
+        """Returns a guess of the portion's end; 0 if there is none."""
         if self._guesses >= _GUESSES_MAX:
             return 0
         body, start = self._body, self._start
@@ -190,7 +189,7 @@ class JsonArrayReader(Generic[T]):
         return start + place + len(mark) - 1
 
     def _count(self) -> bool:
-        """Looks for the end of the portion exactly, for a while."""
+        """Searches the exact end of the portion, for a bounded time."""
         scan = self._scan
         assert scan is not None
         over = scan.step()
@@ -243,7 +242,8 @@ class JsonArrayReader(Generic[T]):
 
 
 def find_array(body: memoryview, name: bytes) -> int:
-    """Where the array of a member begins, behind its bracket; 0 where it is not among the first of the object."""
+    """Returns the start of a member's array, after its bracket; 0 if it is not among the first members of the
+    object."""
     head = bytes(body[:BESIDE_BYTES])
     pos = _match_end(_SPACE, head)
     if head[pos : pos + 1] != b"{":

@@ -1,12 +1,11 @@
-"""Pre-encoding of long batches: fragments are made in steps, before their seqs are known.
+"""Pre-encoding of long batches: fragments are encoded in steps, before their seqs are known.
 
 To encode fifty megabytes, or a hundred thousand records, takes a tenth of a second, which would block the event loop.
 So a task of the fair scheduler encodes the batch ahead of time, with the sequence numbers and the timestamp that the
-topic would give next. When the write is decided, other writers may have taken these numbers. Then `take` writes the
-right ones over them, in place: they have as many digits as before, unless the batch comes to a power of ten just then,
-and then it is encoded once more.
+topic would give next. When the write is decided, other writers may have taken these numbers. Then `take` overwrites
+them in place: they have the same number of digits, except at a power of ten, where the batch is encoded again.
 
-Writing numbers over was measured against encoding again at that moment (Python 3.11, one core, milliseconds):
+Overwriting the numbers was compared with encoding again (Python 3.11, one core, milliseconds):
 
 | batch | encode again | numbers written over | numbers as foreseen |
 |---|---|---|---|
@@ -16,11 +15,11 @@ Writing numbers over was measured against encoding again at that moment (Python 
 | 10,000 records of 100 bytes with a tag | 7.4 | 7.3 | 0.02 |
 | 10,000 records of 100 bytes without a tag | 2.9 | 7.4 | 0.02 |
 
-It is kept for large records, where it saves nearly all of the time. For many short ones it saves nothing, and without
-tags it costs more than encoding again. Either happens only on a topic that others write to meanwhile: otherwise the
-numbers are as foreseen, and nothing is left to do.
+It is used because it saves nearly all of the time for large records. For many short ones it saves nothing, and without
+tags it costs more than encoding again. Both cases occur only on a topic with concurrent writers: otherwise the numbers
+are as predicted.
 
-The text is memory of the system's, page by page as it is written to, because Python has no bytes that grow.
+The text is in memory that the system maps page by page on write, because Python has no growing bytes.
 """
 
 from array import array
@@ -34,18 +33,18 @@ from topics.wire.record_encoding import Fragments, encode_fragments
 
 STEP_BYTES = 256 * KIB
 STEP_RECORDS = 1_000
-"""Records encoded at a time: a millisecond or two of work."""
+"""The number of records encoded at a time: a millisecond or two of work."""
 _MEASURED_RECORDS = 5_000
 _HEAD_BYTES_MAX = 96
-"""The head of a fragment without its node, its end, and the comma behind it."""
+"""The size of a fragment's head without its node, of its end, and of the comma after it."""
 _AROUND_BYTES = 4 * KIB
 """Bytes kept free before and after data that becomes a fragment in place."""
 _ESCAPED = 6
-"""How long a character of a text may get in JSON."""
+"""The maximum length of a character of a text in JSON."""
 
 
 class Preencoded(list[Record]):
-    """Records with the fragments that were made of them. Each record was checked (`model.records.check_each`)."""
+    """Records with their encoded fragments. Each record was checked (`model.records.check_each`)."""
 
     __slots__ = ("preencoded",)
 
@@ -57,7 +56,7 @@ class Preencoded(list[Record]):
 def check_preencoded(
     records: Sequence[Record], limits: Limits, node: str | None = None, key: str | None = None
 ) -> PlainRecords | None:
-    """`check_records`, without the checks of each record where the batch was preencoded: they are done."""
+    """Like `check_records`, without the checks of each record if the batch was preencoded, which has done them."""
     if isinstance(records, Preencoded):
         check_batch(records, limits, node, key)
         return None
@@ -65,7 +64,7 @@ def check_preencoded(
 
 
 class Place(NamedTuple):
-    """Memory that holds the data of a single record already, with room before it and behind it."""
+    """Memory with the data of a single record, and free space before and after it."""
 
     memory: memoryview
     begin: int
@@ -73,7 +72,7 @@ class Place(NamedTuple):
 
     @classmethod
     def reserve(cls, nbytes: int) -> Self:
-        """Room for data of so many bytes, and for the rest of its fragment where that is not unusually long."""
+        """Space for data of this many bytes, and for the rest of its fragment if that is not unusually long."""
         return cls(reserve_memory(_AROUND_BYTES + nbytes + _AROUND_BYTES), _AROUND_BYTES, _AROUND_BYTES + nbytes)
 
     @property
@@ -98,8 +97,10 @@ class PreencodedBatch:
         place: Place | None = None,
         base: int = 0,
     ) -> None:
-        """`base` is where the text will begin in the topic's coordinate, as it looks now. `place` is that of the data,
-        where there is one record and it was put there: its text is made around it."""
+        """`base` is the predicted start of the text in the topic's coordinate.
+
+        `place` is the memory of the data of a single record: its fragment is built around it.
+        """
         self._records = records
         self._place = place
         self._base = base
@@ -107,19 +108,19 @@ class PreencodedBatch:
         self.ts = ts
         self._node = node
         self._done = 0
-        """Records that were measured, and then those that were encoded."""
+        """The number of measured, and then of encoded records."""
         self._room = 0
         self._text: memoryview | None = None
         self._length = 0
         self._data = memoryview(b"")
         self._end = b""
-        """Of the record being copied: what is left of its data, and what comes behind it."""
+        """The remaining data of the record being copied, and the text after it."""
         self._rows = array("I")
         self._payload = 0
         self._traits = 0
 
     def step(self) -> bool:
-        """Does a unit of work; whether it is done."""
+        """Does a unit of work. Returns whether the work is complete."""
         if self._place is not None:
             self._surround(self._place)
         elif self._text is None:
@@ -131,7 +132,7 @@ class PreencodedBatch:
         return self._text is not None and self._done == len(self._records) and not self._end
 
     def _surround(self, place: Place) -> None:
-        """Writes the rest of the fragment before the data and behind it, if there is room."""
+        """Writes the rest of the fragment before and after the data, if there is room."""
         self._place = None
         (record,) = self._records
         made, head, tail = self._without_data(record)
@@ -180,7 +181,7 @@ class PreencodedBatch:
 
     @property
     def _at(self) -> int:
-        """Where the next fragment begins in the topic's coordinate."""
+        """The start of the next fragment in the topic's coordinate."""
         return self._base + self._length
 
     def _count(self, made: Fragments) -> None:
@@ -193,7 +194,8 @@ class PreencodedBatch:
         self._length += len(some)
 
     def _begin_long(self, text: memoryview, record: Record) -> None:
-        """A record with so much data that it is copied bit by bit: made without it, and taken apart where it goes."""
+        """Starts a record with so much data that it is copied in portions: it is encoded without data, and split at its
+        position."""
         made, head, tail = self._without_data(record)
         self._put(text, head)
         self._data = memoryview(record.data)
@@ -203,7 +205,7 @@ class PreencodedBatch:
         self._count(made)
 
     def _without_data(self, record: Record) -> tuple[Fragments, bytes, bytes]:
-        """The next record as if it had no data, and what comes before the data and behind it."""
+        """Returns the next record without data, and the text before and after the data."""
         bare = Record(b"", record.tag, record.node, record.meta)
         made = encode_fragments((bare,), self._first_seq + self._done, self.ts, self._node, self._at)
         head = words(made.rows)[ROW_WORDS - 1] >> 16
@@ -217,7 +219,7 @@ class PreencodedBatch:
             self._end = b""
 
     def fits(self, count: int, first_seq: int, ts: int, node: str | None) -> bool:
-        """Whether it can be taken for these numbers."""
+        """Returns whether it can be used for these numbers."""
         last = first_seq + count - 1
         if self._text is None or self._done != count or node != self._node:
             return False
@@ -227,7 +229,7 @@ class PreencodedBatch:
         return len(alike) == 1 and len(str(ts)) == len(str(self.ts))
 
     def take(self, first_seq: int, ts: int, base: int) -> Fragments:
-        """The fragments, for numbers that fit."""
+        """Returns the fragments for matching numbers."""
         assert self._text is not None
         text, count = self._text[: self._length], len(self._records)
         self._text = None
@@ -244,5 +246,5 @@ class PreencodedBatch:
             moved = int.from_bytes((array("I", (abs(base - self._base), 0, 0)) * count).tobytes(), "little")
             whole = int.from_bytes(rows, "little") + (moved if base > self._base else -moved)
             rows = whole.to_bytes(len(rows), "little")
-        # A view where others have bytes: whatever is done with a text is done with views of files as well.
+        # A view instead of bytes: code that uses a text also accepts views of files.
         return Fragments(cast(bytes, text.toreadonly()), rows, self._payload, self._traits)

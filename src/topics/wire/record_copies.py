@@ -1,8 +1,8 @@
 """Copies of records for another topic: the source's fragments with another head, cut and joined, never parsed.
 
 A copy differs from its record in `$seq` and `$ts` only, and, if the router is configured so, in `$node`, `$tag` or
-`meta`. So all that follows the ts is taken over as it is. It is cut out once for all destinations of a record
-(`cut_copies`); what is left to do for each of them is to put the new heads before it (`render`).
+`meta`. So everything after the ts is copied unchanged. It is extracted once for all destinations of a record
+(`cut_copies`); for each of them only new heads are added (`render`).
 """
 
 import re
@@ -42,7 +42,7 @@ _decode_meta = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class RecordSlice(NamedTuple):
-    """Records lo up to hi of a view; `origin` is the seq of its record 0."""
+    """Records from lo to before hi of a view; `origin` is the seq of its record 0."""
 
     view: View
     lo: int
@@ -64,16 +64,16 @@ class Copies(NamedTuple):
     rests: list[bytes]
     """The text after the ts of each: `,"data":DATA}` and other members."""
     offsets: list[int]
-    """Where each of them would begin if they stood behind each other; one more for the end."""
+    """The start of each in their concatenation, and the end of the last."""
     metas: list[int]
     lasts: list[int]
-    """The third word of each row, with as much of the head as is in the rest."""
+    """The third word of each row; its head counts only the part in the rest."""
     sizes: list[int]
-    """The size of each, as caps count it."""
+    """The size of each, as counted for caps."""
     traits: int
 
     def first(self, count: int) -> "Copies":
-        """The first few of them."""
+        """Returns the first few of them."""
         return Copies(
             self.rests[:count], self.offsets[: count + 1], self.metas[:count], self.lasts[:count], self.sizes[:count],
             self.traits,
@@ -92,7 +92,7 @@ VERBATIM = CopyChange()
 
 
 def cut_copies(slices: Iterable[RecordSlice], change: CopyChange = VERBATIM) -> Copies:
-    """Cuts what the copies of some records take over from them."""
+    """Extracts the common part of the copies of some records."""
     rests: list[bytes] = []
     metas: list[int] = []
     lasts: list[int] = []
@@ -127,7 +127,7 @@ def cut_copies(slices: Iterable[RecordSlice], change: CopyChange = VERBATIM) -> 
 
 
 class _Rest(msgspec.Struct, rename={"node": "$node", "tag": "$tag"}):
-    """The members after the ts of a fragment."""
+    """Returns the members after the ts of a fragment."""
 
     data: msgspec.Raw
     node: str | None = None
@@ -139,13 +139,13 @@ _decode_rest = msgspec.json.Decoder(_Rest).decode
 
 
 def records_of(copies: Copies) -> list[Record]:
-    """The copies as records, for a caller that has to look into them before they are written."""
+    """Returns the copies as records, for callers that inspect them before the write."""
     rests = [_decode_rest(b"{" + rest[1:]) for rest in copies.rests]
     return [Record(rest.data, rest.tag, rest.node, rest.meta) for rest in rests]
 
 
 def copies_of(records: Sequence[Record]) -> Copies:
-    """Records as copies, for those that are not stored as they were."""
+    """Returns records as copies, for records that are not stored unchanged."""
     rests: list[bytes] = []
     metas: list[int] = []
     lasts: list[int] = []
@@ -162,19 +162,19 @@ def copies_of(records: Sequence[Record]) -> Copies:
 
 
 def _parts(slice_: RecordSlice) -> tuple[bytes, list[int], list[int], list[int], list[int]]:
-    """A text, and for each record where its fragment begins and ends in it, its meta part, its third word."""
+    """Yields a text, and for each record the start and end of its fragment, its meta part and its third word."""
     view, lo, hi, _ = slice_
     text = view.text if isinstance(view.text, bytes) else bytes(view.whole(lo, hi))
     shift = view.bias if text is view.text else view.bias + view.start(lo)
     starts = [word - shift for word in view.rows[3 * lo : 3 * hi : 3].tolist()]
-    # The fragment ends before the comma that stands before the next one.
+    # The fragment ends before the comma that precedes the next one.
     ends = [start - 1 for start in starts[1:]]
     ends.append(view.start(hi) + view.bias - shift - 1)
     return text, starts, ends, view.rows[3 * lo + 1 : 3 * hi : 3].tolist(), view.rows[3 * lo + 2 : 3 * hi : 3].tolist()
 
 
 def _changed(change: CopyChange, seq: int, rest: bytes, head: int, meta: int, tag: int) -> tuple[bytes, int, int]:
-    """One record's rest as the copy has it, the length of its meta part, and its third word."""
+    """Returns the rest of a record's copy, the length of its meta part, and its third word."""
     begin = 0 if change.keep_node else head - len(DATA_NAME)
     data_end = len(rest) - 1 - tag - meta
     meta_part = rest[data_end : data_end + meta]
@@ -192,7 +192,7 @@ def _traits(metas: list[int], lasts: list[int]) -> int:
 
 
 def render(copies: Copies, first_seq: int, ts: int, base: int) -> Fragments:
-    """The copies as fragments of a destination, as `encode_fragments` would have written them."""
+    """Returns the copies as fragments of a destination, equal to the output of `encode_fragments`."""
     count = len(copies.rests)
     middle = b',"$ts":%d' % ts
     if count == 1:
@@ -217,7 +217,7 @@ def render(copies: Copies, first_seq: int, ts: int, base: int) -> Fragments:
 
 
 def _render_separately(copies: Copies, first_seq: int, ts: int, base: int, before: int) -> Fragments:
-    """Where the seqs become longer by a digit: one half at a time."""
+    """If the seqs become longer by a digit, both halves are done separately."""
     start = copies.offsets[before]
     behind = Copies(
         copies.rests[before:], [offset - start for offset in copies.offsets[before:]], copies.metas[before:],
@@ -231,7 +231,7 @@ def _render_separately(copies: Copies, first_seq: int, ts: int, base: int, befor
 
 
 def filtered(slices: Sequence[RecordSlice], passes: Iterable[int]) -> list[RecordSlice]:
-    """The slices without everything but the seqs that pass, which are ascending."""
+    """Returns the slices restricted to the given ascending seqs."""
     kept: list[RecordSlice] = []
     requested = iter(passes)
     seq = next(requested, None)
@@ -256,12 +256,12 @@ def _provenance(stamp: Stamp, seq: int) -> bytes:
 
 
 def stamp_mark(stamp: Stamp) -> bytes:
-    """Bytes that occur in every fragment with this stamp, and rarely elsewhere."""
+    """Returns bytes that occur in every fragment with this stamp, and rarely elsewhere."""
     return b'%b{"idempotency_key":%b' % (STAMP_KEY, _encode_json(stamp.key_prefix)[:-1])
 
 
 def stamp_in(view: View, index: int, stamp: Stamp) -> int | None:
-    """The source seq in a record's stamp; None when it has none, or another's."""
+    """Returns the source seq in a record's stamp; None if it has none, or one of another router."""
     end = view.start(index + 1) - 2 - (view.rows[3 * index + 2] & 0xFFFF)
     meta = bytes(view.text[end - view.rows[3 * index + 1] : end])
     mark = stamp_mark(stamp)
@@ -274,10 +274,10 @@ def stamp_in(view: View, index: int, stamp: Stamp) -> int | None:
 
 
 def _stamped(meta: bytes, provenance: bytes) -> bytes:
-    """A record's meta with its provenance as the last member, whatever meta it had."""
+    """Returns a record's meta with its provenance as the last member."""
     if not meta:
         return b"{%b%b}" % (STAMP_KEY, provenance)
-    # The common case needs no look inside: few members, and none that could be an older stamp.
+    # The common case needs no parsing: few members, and none that could be an older stamp.
     if meta.count(b":") < _META_KEYS_MAX and b"_topics_router" not in meta and meta[:1] == b"{":
         inner = meta[1:-1].strip()
         return b"{%b%b%b%b}" % (inner, b"," if inner else b"", STAMP_KEY, provenance)
@@ -293,15 +293,15 @@ def _stamped(meta: bytes, provenance: bytes) -> bytes:
     return b"{%b%b,%b%b}" % (ORIGINAL_META_KEY, meta, STAMP_KEY, provenance)
 
 
-# Where a dead letter came from and why: keys at the front of its `meta`, put there and taken away without a parser.
+# Origin and reason of a dead letter: keys at the front of its `meta`, added and removed without a parser.
 #
 #     {"$dead_letter_from":"jobs","$dead_letter_deliveries":"5","$dead_letter_src_seq":"17",
 #      "$dead_letter_reason":"ValueError: no such file","$dead_letter_first_failure_ms":"1767225600000",
 #      "$dead_letter_last_failure_ms":"1767225660000", ...what the writer sent...}
 #
-# The last three are there when a failure is known, the reason when that has one. Values are texts. The writer's own
-# meta follows byte for byte, so that a redriven job has its original meta again. A meta that carries the keys in
-# another form, since anybody may write them, is read and taken apart with a parser.
+# The last three are present if a failure is known, the reason if it has one. Values are texts. The writer's meta
+# follows byte for byte, so that a redriven job has its original meta again. A meta with these keys in another form,
+# which any client may write, is handled with a parser.
 
 _FROM = b'"$dead_letter_from"'
 _KEYS = frozenset(
@@ -324,20 +324,20 @@ class Provenance(NamedTuple):
     source: str
     """The queue the job was in."""
     meta: bytes | None
-    """The meta it had there."""
+    """Its meta there."""
 
 
 class Failures(NamedTuple):
     """The failures that a dead letter records."""
 
     reason: str
-    """That of the last failure."""
+    """The reason of the last failure."""
     first_ms: int
     last_ms: int
 
 
 def stamp(meta: bytes | None, source: str, deliveries: int, seq: int, failures: Failures | None = None) -> bytes:
-    """The meta of a dead letter. Of a job that was one before, only the last queue is told."""
+    """Returns the meta of a dead letter. For a job that was one before, only the last queue is included."""
     earlier = read_provenance(meta)
     meta = earlier.meta if earlier is not None else _without_keys(meta)
     front = b'{"$dead_letter_from":%b,"$dead_letter_deliveries":"%d","$dead_letter_src_seq":"%d"' % (
@@ -352,7 +352,7 @@ def stamp(meta: bytes | None, source: str, deliveries: int, seq: int, failures: 
 
 
 def read_provenance(meta: bytes | None) -> Provenance | None:
-    """Where a record came from; None when it is not a dead letter."""
+    """Returns the origin of a record; None if it is not a dead letter."""
     if meta is None or _FROM not in meta:
         return None
     front = _FRONT.match(meta)
@@ -370,7 +370,7 @@ def read_provenance(meta: bytes | None) -> Provenance | None:
 
 
 def _without_keys(meta: bytes | None) -> bytes | None:
-    """A meta without these keys, whatever their values: they are ours to write. Itself where it has none."""
+    """Returns a meta without these keys, which are reserved; the same object if it has none."""
     if meta is None or (b"dead_letter" not in meta and b"\\" not in meta):
         return meta
     try:

@@ -1,7 +1,7 @@
 """Record encoding: JSON fragments, written once at append and joined by every read.
 
-`model.records` has the picture of a fragment and of the row that states where its parts are. Nothing here parses a
-payload; a fragment's parts are found by arithmetic over the rows.
+`model.records` describes fragments and rows. No payload is parsed here; a fragment's parts are found by arithmetic over
+the rows.
 """
 
 import re
@@ -37,7 +37,7 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 class Fragments(NamedTuple):
-    """An encoded batch: the text, its rows, and what caps count."""
+    """An encoded batch: the text, its rows, and its size for caps."""
 
     text: bytes
     rows: bytes
@@ -53,14 +53,14 @@ class Fragments(NamedTuple):
 
 
 def node_suffix(node: str) -> bytes:
-    """How the head of a fragment of this node ends; what a node filter looks for."""
+    """Returns the end of the head of a fragment of this node, which node filters search for."""
     return NODE_NAME + _encode_json(node) + DATA_NAME
 
 
 def encode_fragments(
     records: Sequence[Record], first_seq: int, ts: int, node: str | None, base: int, plain: PlainRecords | None = None
 ) -> Fragments:
-    """Encodes a batch. `node` is the batch's default; `base` is where its text begins in the topic's coordinate.
+    """Encodes a batch. `node` is the batch's default; `base` is the start of its text in the topic's coordinate.
 
     `plain` is the result of `find_plain` for the records, if the caller has it.
     """
@@ -78,7 +78,7 @@ def encode_fragments(
         return _encode_mixed(records, first_seq, ts, node, base)
     change = _next_length(first_seq)
     if first_seq + count > change:
-        # Before it and behind it, all heads have the same length.
+        # Before and after it, all heads have the same length.
         few = change - first_seq
         before = encode_fragments(records[:few], first_seq, ts, node, base)
         behind = encode_fragments(records[few:], change, ts, node, base + len(before.text) + 1)
@@ -101,7 +101,7 @@ def encode_fragments(
 
 
 def _find_tails(records: Sequence[Record]) -> list[bytes] | None:
-    """The text behind the data of each record of a batch in which no record has more than a tag; None where one has
+    """Returns the text after the data of each record of a batch in which no record has more than a tag; None if one has
     more."""
     tails = [
         b"" if r.tag is None else TAG_NAME + _encode_json(r.tag) for r in records if r.meta is None and r.node is None
@@ -115,12 +115,12 @@ def _find_data(records: Sequence[Record]) -> PlainRecords:
 
 
 def _next_length(seq: int) -> int:
-    """Where seqs get longer than this one, or are long enough to share a beginning."""
+    """Returns the seq from which on seqs are longer than this one, or long enough to share a prefix."""
     return 10 ** len(str(seq)) if seq >= _THOUSAND else _THOUSAND
 
 
 def _starts(sizes: list[int], base: int, stride: int) -> "array[int]":
-    """Where each fragment begins: behind all data before it, and as many strides.
+    """Returns the start of each fragment: after all earlier data, and as many strides.
 
     One long addition adds the strides of all of them: every sum fits into its 32 bits, so none runs into the next.
     """
@@ -132,14 +132,15 @@ def _starts(sizes: list[int], base: int, stride: int) -> "array[int]":
 
 @lru_cache(maxsize=64)
 def _strides(count: int, stride: int) -> int:
-    """0, 1, 2 and so on strides, each in 32 bits."""
+    """Returns 0, 1, 2 and so on strides, each in 32 bits."""
     return int.from_bytes(array("I", range(0, count * stride, stride)).tobytes(), "little")
 
 
 def _join(datas: list[msgspec.Raw | bytes], tails: list[bytes] | None, first_seq: int, middle: bytes) -> bytes:
-    """The text of records whose heads differ in their seqs alone.
+    """Returns the text of records whose heads differ in their seqs only.
 
-    No number is formatted for a record: the seqs of one thousand have the same beginning, and their ends are known.
+    No number is formatted for each record: a thousand consecutive seqs share a prefix, and their suffixes are
+    precomputed.
     """
     parts: list[msgspec.Raw | bytes] = []
     pieces = 4 if tails is None else 5
@@ -155,7 +156,7 @@ def _join(datas: list[msgspec.Raw | bytes], tails: list[bytes] | None, first_seq
             some[4::pieces] = tails[begin:end]
         parts += some
     parts.append(b"}")
-    # The first of them ends no record before it.
+    # The first one does not end an earlier record.
     parts[0] = b'{"$seq":%d' % (first_seq // _THOUSAND)
     return b"".join(parts)
 
@@ -185,18 +186,18 @@ def _encode_mixed(records: Sequence[Record], first_seq: int, ts: int, node: str 
     return Fragments(b",".join(fragments), rows.tobytes(), payload, traits)
 
 
-# Finding fragments in a text whose rows are lost.
+# Recovery of fragments from a text without rows.
 #
-# A JSON object is complete at exactly one place: no shorter piece of it is an object too. So a fragment ends at the
-# first place that looks like the beginning of the next seq and up to which the text decodes as a whole; what a payload
-# may hold that looks the same cannot mislead, because the piece before it does not decode.
+# A JSON object is complete at exactly one position: no prefix of it is an object. So a fragment ends at the first
+# position that looks like the start of the next seq and up to which the text decodes. Similar text in a payload cannot
+# mislead, because the text before it does not decode.
 
 _BEGIN = re.compile(re.escape(SEQ_NAME) + rb"([1-9][0-9]{0,19})" + re.escape(TS_NAME))
 _NONE = msgspec.Raw()
 
 
 class FragmentParts(NamedTuple):
-    """Where a fragment stands in the text and how long its parts are; in the words of `model.records`."""
+    """The position of a fragment in the text and the lengths of its parts; see `model.records`."""
 
     seq: int
     ts: int
@@ -220,7 +221,7 @@ _decode = msgspec.json.Decoder(_Fragment).decode
 
 
 def read_fragment(text: bytes, start: int, end: int) -> FragmentParts | None:
-    """The fragment that fills the text from `start` to `end` exactly; None when that is not one whole fragment."""
+    """Returns the fragment from `start` to exactly `end`; None if this is not one whole fragment."""
     piece = text[start:end]
     try:
         found = _decode(piece)
@@ -242,7 +243,7 @@ def read_fragment(text: bytes, start: int, end: int) -> FragmentParts | None:
 
 
 def scan_fragments(text: bytes, start: int, seq: int, limit: int) -> Iterator[FragmentParts]:
-    """Fragments from `start` on, the first of which has this seq, as far as they are whole before `limit`."""
+    """Yields complete fragments from `start` to `limit`, the first of which has this seq."""
     while start < limit:
         marker = b",%b%d%b" % (SEQ_NAME, seq + 1, TS_NAME)
         found, at = None, start
@@ -257,9 +258,10 @@ def scan_fragments(text: bytes, start: int, seq: int, limit: int) -> Iterator[Fr
 
 
 def scan_to_end(text: bytes, start: int, first_seq: int, last_seq: int) -> list[FragmentParts]:
-    """The longest row of fragments behind `start` that reaches the end of the text with `last_seq`; used behind damage.
+    """Returns the longest series of fragments after `start` that reaches the end of the text with `last_seq`; used
+    after damage.
 
-    Only the end proves that a beginning was a real one and not part of a payload.
+    Only the end proves that a start was real and not part of a payload.
     """
     for match in _BEGIN.finditer(text, start):
         seq = int(match[1])

@@ -1,8 +1,7 @@
 """Record slicing: cuts answers out of stored fragments, the counterpart of `wire.record_encoding`.
 
-A `View` is one run of fragments with its rows, from memory or from a mapped segment. Whole spans are one slice;
-only a projection that leaves something out (tags, meta, a filtered node) looks at single rows, and even then only at
-the rows, never at a payload.
+A `View` is one run of fragments with its rows, from memory or from a mapped segment. Whole ranges are one slice; only a
+projection that omits something (tags, meta, a filtered node) reads single rows, and never a payload.
 """
 
 import re
@@ -20,11 +19,11 @@ _decode_string = msgspec.json.Decoder(str).decode
 _HEAD = re.compile(rb'\{"\$seq":[0-9]+,"\$ts":([0-9]+)(?:,"\$node":(.+))?,"data":', re.DOTALL)
 
 Range = tuple[int, int]
-"""Record indexes from the first up to, not including, the second."""
+"""A range of record indexes; the end is exclusive."""
 
 
 class View(msgspec.Struct, frozen=True, gc=False):
-    """Fragments in `text`, found through `rows` (32-bit words, three a record, starts counted from `bias`)."""
+    """Fragments in `text`, located by `rows` (32-bit words, three for each record, starts counted from `bias`)."""
 
     text: bytes | memoryview
     rows: memoryview
@@ -32,18 +31,19 @@ class View(msgspec.Struct, frozen=True, gc=False):
     count: int
 
     def start(self, index: int) -> int:
-        """Where a fragment begins in the text; the end of the text plus its comma for the index past the last."""
+        """Returns the start of a fragment in the text; for the index past the last, the end of the text plus its
+        comma."""
         return self.rows[3 * index] - self.bias if index < self.count else len(self.text) + 1
 
     def whole(self, lo: int, hi: int) -> bytes | memoryview:
-        """The fragments lo up to hi as one piece, commas between them."""
+        """Returns the fragments from lo to before hi as one piece, separated by commas."""
         if lo == 0 and hi == self.count:
             return self.text
         return self.text[self.start(lo) : self.start(hi) - 1]
 
 
 class RowsOnly(View, frozen=True, gc=False):
-    """A view whose text is elsewhere: it reports where fragments are, and how large, and nothing more."""
+    """A view without its text: it has only the positions and sizes of fragments."""
 
     text_bytes: int
 
@@ -52,7 +52,8 @@ class RowsOnly(View, frozen=True, gc=False):
 
 
 def end_that_fits(view: View, lo: int, hi: int, budget: int) -> int:
-    """The largest end up to `hi` so that the fragments from `lo` fit into `budget` bytes; `lo` when none does."""
+    """Returns the largest end up to `hi` such that the fragments from `lo` fit into `budget` bytes; `lo` if none
+    does."""
     start = view.start(lo)
     if view.start(hi) - 1 - start <= budget:
         return hi
@@ -61,7 +62,7 @@ def end_that_fits(view: View, lo: int, hi: int, budget: int) -> int:
 
 
 def project(view: View, ranges: Iterable[Range], tags: bool, meta: bool, data: bool = True) -> list[bytes | memoryview]:
-    """The fragments of some ranges, less the `$tag`, `meta` or `data` not asked for; join them with commas."""
+    """Yields the fragments of some ranges without unrequested `$tag`, `meta` or `data`; join them with commas."""
     if not data:
         return [b",".join(_without_data(view, lo, hi, tags, meta)) for lo, hi in ranges if lo < hi]
     if tags and meta:
@@ -73,7 +74,7 @@ def project(view: View, ranges: Iterable[Range], tags: bool, meta: bool, data: b
         metas = rows[3 * lo + 1 : 3 * hi : 3].tolist()
         tag_parts = [word & 0xFFFF for word in rows[3 * lo + 2 : 3 * hi : 3].tolist()]
         ends = starts[1:]
-        # An end points past the comma; the closing brace stands two bytes before it.
+        # An end points past the comma; the closing brace is two bytes before it.
         if meta:
             cut = [text[s : e - 2 - t] for s, e, t in zip(starts, ends, tag_parts, strict=False)]
         elif tags:
@@ -89,7 +90,7 @@ def project(view: View, ranges: Iterable[Range], tags: bool, meta: bool, data: b
 
 
 def _without_data(view: View, lo: int, hi: int, tags: bool, meta: bool) -> list[bytes]:
-    """Each record of a range with its head, less the name of its data, and what else was asked for."""
+    """Yields each record of a range with its head, without the name of its data, and the other requested parts."""
     text, cut = view.text, []
     for index in range(lo, hi):
         start, end = view.start(index), view.start(index + 1) - 2
@@ -105,7 +106,8 @@ def _without_data(view: View, lo: int, hi: int, tags: bool, meta: bool) -> list[
 
 
 def without_nodes(view: View, ranges: Iterable[Range], suffixes: tuple[bytes, ...]) -> list[Range]:
-    """The ranges less the records whose head ends in one of the suffixes (`wire.record_encoding.node_suffix`)."""
+    """Returns the ranges without the records whose head ends in one of the suffixes
+    (`wire.record_encoding.node_suffix`)."""
     kept: list[Range] = []
     for lo, hi in ranges:
         begin = lo
@@ -122,7 +124,7 @@ def without_nodes(view: View, ranges: Iterable[Range], suffixes: tuple[bytes, ..
 
 
 def payload_sizes(view: View, lo: int, hi: int) -> list[int]:
-    """The size of each record for caps and quotas: the bytes of its data and meta."""
+    """Returns the size of each record for caps and quotas: the bytes of its data and meta."""
     starts = view.rows[3 * lo : 3 * hi : 3].tolist()
     starts.append(view.start(hi) + view.bias)
     metas = view.rows[3 * lo + 1 : 3 * hi : 3].tolist()
@@ -134,7 +136,7 @@ def payload_sizes(view: View, lo: int, hi: int) -> list[int]:
 
 
 def tag_texts(view: View, lo: int, hi: int) -> list[tuple[int, bytes]]:
-    """The index and the JSON string of every tag in a range."""
+    """Yields the index and the JSON string of every tag in a range."""
     found = []
     for index, word in enumerate(view.rows[3 * lo + 2 : 3 * hi : 3].tolist(), lo):
         length = word & 0xFFFF
@@ -145,12 +147,12 @@ def tag_texts(view: View, lo: int, hi: int) -> list[tuple[int, bytes]]:
 
 
 def tag_value(text: bytes) -> str:
-    """A tag as it was given, from its JSON string."""
+    """Decodes a tag from its JSON string."""
     return _decode_string(text) if b"\\" in text else str(text[1:-1], "utf-8")
 
 
 class RecordParts(msgspec.Struct, frozen=True, gc=False):
-    """One record taken apart; data and meta are the writer's text."""
+    """The parts of a record; data and meta are the writer's text."""
 
     data: bytes
     meta: bytes | None
@@ -159,7 +161,7 @@ class RecordParts(msgspec.Struct, frozen=True, gc=False):
 
 
 def parts_of(view: View, index: int) -> RecordParts:
-    """Takes a stored record apart, so that it can be written to another topic."""
+    """Splits a stored record into its parts, to write it to another topic."""
     meta_size, last = view.rows[3 * index + 1], view.rows[3 * index + 2]
     start, end = view.start(index), view.start(index + 1) - 2
     head_size, tag_size = last >> 16, last & 0xFFFF
@@ -172,7 +174,7 @@ def parts_of(view: View, index: int) -> RecordParts:
 
 
 def head_of(view: View, index: int) -> tuple[int, str | None]:
-    """When a record was committed, and its node."""
+    """Returns the ts of a record, and its node."""
     start = view.start(index)
     found = _HEAD.fullmatch(view.text[start : start + (view.rows[3 * index + 2] >> 16)])
     assert found is not None, "a record has a head"
@@ -180,14 +182,14 @@ def head_of(view: View, index: int) -> tuple[int, str | None]:
 
 
 def data_of(view: View, index: int) -> bytes:
-    """One record's payload, verbatim."""
+    """Returns a record's payload, verbatim."""
     meta, last = view.rows[3 * index + 1], view.rows[3 * index + 2]
     begin = view.start(index) + (last >> 16)
     return bytes(view.text[begin : view.start(index + 1) - 2 - (last & 0xFFFF) - meta])
 
 
 def data_parts(view: View, lo: int, hi: int) -> list[bytes | memoryview]:
-    """The payloads of a range, verbatim."""
+    """Yields the payloads of a range, verbatim."""
     text, bias = view.text, view.bias
     starts = view.rows[3 * lo : 3 * hi : 3].tolist()
     starts.append(view.start(hi) + bias)
@@ -200,7 +202,7 @@ def data_parts(view: View, lo: int, hi: int) -> list[bytes | memoryview]:
 
 
 def data_span(view: View, index: int) -> Range:
-    """Where one record's payload begins and ends in the text."""
+    """Returns the start and end of a record's payload in the text."""
     rows, at, bias = view.rows, 3 * index, view.bias
     last = rows[at + 2]
     end = rows[at + 3] - bias if index + 1 < view.count else view.start(index + 1)
@@ -208,7 +210,7 @@ def data_span(view: View, index: int) -> Range:
 
 
 def meta_of(view: View, index: int) -> bytes:
-    """One record's meta part with its name, `,"meta":META`; empty when it has none."""
+    """Returns a record's meta part with its name, `,"meta":META`; empty if it has none."""
     meta, last = view.rows[3 * index + 1], view.rows[3 * index + 2]
     end = view.start(index + 1) - 2 - (last & 0xFFFF)
     return bytes(view.text[end - meta : end])
