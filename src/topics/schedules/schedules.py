@@ -55,7 +55,7 @@ SCHEDULE_DATA_BYTES_MAX = 64 * KIB
 META_SCHEDULE, META_DUE = "$schedule", "$schedule_due_ms"
 """Fields of a job's meta: the name of its schedule, and its due time."""
 _KEY_NAME_CHARS_MAX = 128
-_RUNS_PER_TURN = 100
+_RUNS_PER_TURN = 25
 _TIMER_MS = 1_500
 """Due times that are farther away wait for the tick that comes once a second."""
 _RETRY_MS = 1_000
