@@ -181,7 +181,9 @@ def test_dead_letter_is_retried_or_deleted_after_a_confirmation(
 
 
 def test_queue_is_paused_and_resumed(browser: Browser, sampled: LiveServer, queue: httpx.Client) -> None:
+    queue.put(PATH, json={"max_per_second": 1000, "max_leased": 5}).raise_for_status()
     with visit(browser, f"{sampled.url}/console#/topic/{QUEUE}/queue") as page:
+        expect(page.get_by_text("At most 1,000 jobs a second and 5 leased at once.")).to_be_visible()
         page.get_by_role("button", name="Pause the queue").click()
         expect(page.get_by_text("paused: workers get no jobs")).to_be_visible()
         assert queue.post(f"{PATH}/claim", json={"node": "ann"}).json()["count"] == 0

@@ -19,11 +19,12 @@ def api(sampled: LiveServer) -> Iterator[httpx.Client]:
     """Schedules of a queue: one that has run, one by a cron expression, and one that is paused."""
     with httpx.Client(base_url=sampled.url) as client:
         client.put("/v0/topics/reports", json={"type": "queue"}).raise_for_status()
-        for name, body in {
+        schedules: dict[str, dict[str, object]] = {
             "reports.daily": {"every_ms": DAY_MS},
             "reports.nightly": {"cron": "0 3 * * *", "timezone": "Europe/Berlin", "data": {"html": HOSTILE}},
             "reports.off": {"every_ms": 60_000, "paused": True},
-        }.items():
+        }
+        for name, body in schedules.items():
             client.delete(f"/v0/schedules/{name}")
             client.put(f"/v0/schedules/{name}", json={"topic": "reports", **body}).raise_for_status()
         yield client
@@ -67,3 +68,20 @@ def test_schedule_is_paused_resumed_and_deleted(browser: Browser, sampled: LiveS
         box.get_by_role("button", name="Delete").click()
         expect(page.get_by_role("row", name=re.compile("daily"))).to_have_count(0)
         assert api.get("/v0/schedules/reports.daily").status_code == 404
+
+
+def test_schedule_that_cannot_append_is_failing_and_says_why(
+    browser: Browser, sampled: LiveServer, api: httpx.Client
+) -> None:
+    api.put("/v0/topics/reports.full", json={"cap_records": 1, "discard": "reject"}).raise_for_status()
+    api.post("/v0/topics/reports.full", json={"records": [{"data": 1}]}).raise_for_status()
+    schedule = {"topic": "reports.full", "every_ms": 1000}
+    api.put("/v0/schedules/reports.full", json=schedule).raise_for_status()
+    with visit(browser, f"{sampled.url}/console#/schedules") as page:
+        expect(page.get_by_role("row", name=re.compile("reports.full"))).to_contain_text("failing")
+        page.get_by_role("button", name="Show schedule reports.full").click()
+        expect(page.locator("dialog dt", has_text="Error")).to_be_visible()
+        page.goto(f"{sampled.url}/console#/overview")
+        expect(page.get_by_role("link", name="1 schedule cannot append its jobs.")).to_be_visible()
+        api.delete("/v0/topics/reports.full").raise_for_status()
+        expect(page.get_by_text("cannot append")).to_have_count(0)

@@ -461,6 +461,7 @@ def _product_metrics(products: Sequence[PipelineProduct]) -> Iterator[Metric]:
 def _schedule_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("topics_schedules", "Schedules.", stats.schedules)
     yield _counter("topics_schedule_jobs", "Jobs appended by schedules since the start.", stats.schedule_jobs_total)
+    yield _gauge("topics_schedules_failing", "Schedules whose last run failed.", stats.schedules_failing)
     failed = "Failed runs of schedules since the start; they are tried again."
     yield _counter("topics_schedule_failures", failed, stats.schedule_failures_total)
 

@@ -76,6 +76,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     schedules: int
     schedule_jobs_total: int
     """Jobs that schedules appended since the start."""
+    schedules_failing: int
+    """Schedules whose last run failed."""
     schedule_failures_total: int
     """Runs of schedules that failed since the start."""
     transactions_open: int
@@ -152,6 +154,7 @@ def collect_stats(
         consumers_given_up=totals.consumers_given_up,
         schedules=schedules.count,
         schedule_jobs_total=schedules.runs,
+        schedules_failing=schedules.failing,
         schedule_failures_total=schedules.failures,
         transactions_open=len(transactions.table.open),
         transactions_staged_bytes=sum([entry.bytes for entry in transactions.table.open.values()]),

@@ -229,6 +229,8 @@ class Schedules:
         """Schedules with a change or a run in flight, by name, and the changes that wait for its end."""
         self.runs = self.failures = 0
         """Appended jobs and failed runs since the start."""
+        self._failing: set[str] = set()
+        """Schedules that failed, and may have run or ended since."""
         self._filled = False
         """Whether the timetable has the schedules that recovery found."""
         core.features.add(self._feature)
@@ -238,6 +240,16 @@ class Schedules:
     @property
     def count(self) -> int:
         return len(self._feature.by_name)
+
+    @property
+    def failing(self) -> int:
+        """The number of schedules whose last run failed."""
+        known = self._feature.by_name
+        self._failing = {
+            name for name in self._failing
+            if (one := known.get(name)) is not None and one.error is not None and not one.state.paused
+        }  # fmt: skip
+        return len(self._failing)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begins to run schedules."""
@@ -478,6 +490,7 @@ class Schedules:
 
     def _failed(self, schedule: Schedule, error: TopicsError) -> None:
         self.failures += 1
+        self._failing.add(schedule.state.name)
         schedule.failures += 1
         schedule.error = (error.code, error.message)
         wait_ms = min(_RETRY_MS << min(schedule.failures - 1, 6), _RETRY_MS_MAX)

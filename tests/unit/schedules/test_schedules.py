@@ -242,11 +242,29 @@ def test_a_failed_run_is_tried_again(world: World) -> None:
     error = world.info().error
     assert error is not None and error[0] == "topic_full"
     assert world.engine.schedules.failures == 1
+    assert world.engine.stats().schedules_failing == 1
     put(world.engine, "jobs", cap_records=9, discard=Discard.REJECT)
     world.wait(999)
     assert world.due_times() == minutes(1, 1)
     world.wait(1)
     assert world.due_times() == minutes(1, 2) and world.info().error is None
+    assert world.engine.stats().schedules_failing == 0
+
+
+@pytest.mark.parametrize("end", ["pause", "delete", "topic"])
+def test_schedule_that_no_longer_runs_is_not_failing(world: World, end: str) -> None:
+    put(world.engine, "jobs", cap_records=1, discard=Discard.REJECT)
+    world.put(topic="jobs", every_ms=MINUTE, catch_up=CatchUp.ALL)
+    world.wait(MINUTE)
+    world.wait(MINUTE)
+    assert world.engine.stats().schedules_failing == 1
+    if end == "pause":
+        world.put(paused=True)
+    elif end == "delete":
+        world.engine.schedules.delete("s", Answers().append)
+    else:
+        world.engine.drop_topic("jobs", False, lambda outcome: None)
+    assert world.engine.stats().schedules_failing == 0
 
 
 def test_a_failed_log_keeps_the_due_time(world: World) -> None:

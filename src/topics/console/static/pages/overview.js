@@ -116,6 +116,7 @@ function concerns(now, pipeline) {
   when(now.topics_routers_blocked > 0, "warn", link("#/routers", `${plural(now.topics_routers_blocked, "router")} ${now.topics_routers_blocked === 1 ? "is" : "are"} blocked.`));
   // The server compares their age with the setting dead_letter_attention_ms.
   when(now.topics_dead_letters_overdue > 0, "warn", link("#/queues", `${plural(now.topics_dead_letters_waiting, "dead letter")} ${now.topics_dead_letters_waiting === 1 ? "waits" : "wait"} in the dead-letter topics of queues, the oldest for ${duration(now.topics_dead_letters_oldest_ms)}.`));
+  when(now.topics_schedules_failing > 0, "warn", link("#/schedules", `${plural(now.topics_schedules_failing, "schedule")} cannot append ${now.topics_schedules_failing === 1 ? "its" : "their"} jobs.`));
   when(now.topics_dead_letters_refused_total > 0, "warn", link("#/queues", `${plural(now.topics_dead_letters_refused_total, "attempt")} to move a job to its dead-letter topic failed.`));
   when(now.topics_search_processes_lost_total > 0, "warn", `The search process ended ${plural(now.topics_search_processes_lost_total, "time")}. The next search restarts it.`);
   when(pipeline.error !== null, "bad", link("#/pipeline", "The last round of the pipeline failed."));

@@ -12,16 +12,17 @@ const PAGE = 100;
 
 export default async function render(context) {
   const { name, body, signal } = context;
-  const { dead_letter: dead, max_deliveries: most } = context.info.config;
+  const { dead_letter: dead, max_deliveries: most, max_per_second: rate, max_leased: width } = context.info.config;
   const figures = { ready: figure("Ready", { hint: "Jobs that can be claimed" }), in_flight: figure("In flight", { hint: "Jobs leased to workers" }), delayed: figure("Delayed", { hint: "Jobs that can be claimed later" }), dead_lettered: figure("Dead letters", { hint: "Jobs in the dead-letter topic" }) };
   const band = h("div");
   const workers = h("div.row");
   const pausing = h("div.row");
   const letters = h("div");
+  const limits = [rate ? `${plural(rate, "job")} a second` : null, width ? `${count(width)} leased at once` : null].filter(Boolean);
   let paused = null;
   const jobs = jobList(context, look);
   fill(body, h("div.figures", Object.values(figures).map((one) => one.element)), band,
-    card("Workers", h("div.row", h("div.grow", workers), pausing)), jobs.element, dead ? letters : null);
+    card("Workers", h("div.row", h("div.grow", workers), pausing), limits.length ? note(`At most ${limits.join(" and ")}.`) : null), jobs.element, dead ? letters : null);
   if (dead) drawLetters();
   await context.every(LOOK_MS, look);
 
