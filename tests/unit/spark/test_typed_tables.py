@@ -52,6 +52,22 @@ def test_members_are_columns(described: Described) -> None:
     assert [(row["id"], row["_tag"], row["_rest"]) for row in rows] == [(10, "k10", None), (11, "k10", None)]
 
 
+def test_readers_prune_files_by_the_times_of_entries(described: Described) -> None:
+    folder = described.folder
+    for round_, deleted in ((1, None), (2, "k10")):
+        if deleted is not None:
+            # Another process, which knows the files from the folder.
+            folder.delete("orders", tag=deleted)
+            folder.checkpoint()
+        run_typed(folder.disk, folder, round_, group_bytes=1)
+        table = read_table(folder.disk, root=f"{ROOT}/typed/orders")
+        assert table is not None
+        late = table.scan("at >= '2026-03-01T10:35:00+00:00'")
+        assert sorted(row["id"] for row in late.to_arrow().to_pylist()) == [35, 36, 37, 38, 39]
+        assert len(list(late.plan_files())) == 1 < len(list(table.scan().plan_files()))
+    assert shown(described) == described.promoted("orders")
+
+
 def test_what_fits_no_column_is_not_lost(described: Described) -> None:
     odd = [{"id": 1, "more": {"a": [1]}}, {"id": 2, "paid": None}, {"id": 3, "total": 2**60 + 1}]
     odd += [{"id": 2**70, "lines": [{"n": 1}], "name": ""}, {"id": 4}]

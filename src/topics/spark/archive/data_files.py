@@ -376,6 +376,10 @@ def is_tagged(batches: Iterable[pa.RecordBatch]) -> bool:
     return any(batch["tag"].null_count < batch.num_rows for batch in batches)
 
 
+TimeBounds = tuple[tuple[int, int, int], ...]
+"""The field id of each column with times, and its least and greatest value in microseconds."""
+
+
 class TableFile(msgspec.Struct, frozen=True):
     """A data file as shown in an Iceberg table. A plain value, because tasks on a cluster have no pyiceberg."""
 
@@ -385,6 +389,17 @@ class TableFile(msgspec.Struct, frozen=True):
     hidden: tuple[Mask, ...] = ()
     """The deleted seqs of each run; empty if nothing is deleted."""
     seq_column: str = "seq"
+    bounds: TimeBounds = ()
+    """Of further columns with times, for readers that prune by them."""
+
+
+def read_footer(fs: FileSystem, path: str) -> pq.FileMetaData:
+    """Reads the metadata of a Parquet file, without fetching the rest."""
+    file = open_ranged(fs, path)
+    try:
+        return pq.read_metadata(pa.PythonFile(_Cursor(file), mode="r"))
+    finally:
+        file.close()
 
 
 def read_column(fs: FileSystem, path: str, name: str) -> pa.ChunkedArray:

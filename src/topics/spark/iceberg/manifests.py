@@ -434,6 +434,8 @@ def data_entry(desired: TableFile, shape: Shape) -> DataFile:
     upper = {shape.seq_id: to_bytes(_LONG, max(lasts)), shape.ts_id: to_bytes(_TIME, file.last_ts * 1000 + 999)}
     if shape.shared:
         _add_topics(file, lower, upper)
+    for number, least, greatest in desired.bounds:
+        lower[number], upper[number] = to_bytes(_TIME, least), to_bytes(_TIME, greatest)
     return _entry(DataFileContent.DATA, desired.path, desired, file.rows, file.bytes, lower, upper, ORDER_ID, shape)
 
 

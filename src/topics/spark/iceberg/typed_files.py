@@ -10,6 +10,7 @@ writes under its own temporary name and renames the complete file.
 import io
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
@@ -24,7 +25,7 @@ from topics.schema.registry import Registry
 from topics.schema.typed_columns import DECIMAL_DIGITS, Column, ColumnKind, Columns, columns_of, fill
 from topics.spark.archive.archive_state import ArchiveState
 from topics.spark.archive.archive_writer import RowReader
-from topics.spark.archive.data_files import ArchiveFile, Ints, Mask, Run, TableFile, read_column
+from topics.spark.archive.data_files import ArchiveFile, Ints, Mask, Run, TableFile, TimeBounds, read_column
 from topics.spark.arrow_slices import JSON_TYPE
 from topics.system.entropy import SystemEntropy
 
@@ -111,10 +112,12 @@ class TypedFileResult(msgspec.Struct, frozen=True, array_like=True):
     stream: str
     target: str
     bytes: int
+    bounds: TimeBounds = ()
 
 
-def write_typed_file(fs: FileSystem, work: TypedFileTask) -> int:
-    """Builds a typed file; returns its length in bytes. Raises the errors of reading the archive file."""
+def write_typed_file(fs: FileSystem, work: TypedFileTask) -> tuple[int, TimeBounds]:
+    """Builds a typed file; returns its length in bytes and the bounds of its times. Raises the errors of reading the
+    archive file."""
     subject = subject_of(work.contract)
     assert subject is not None
     schema = written_schema(subject.columns.columns)
@@ -136,7 +139,31 @@ def write_typed_file(fs: FileSystem, work: TypedFileTask) -> int:
     fs.make_dirs(work.target.rpartition("/")[0])
     data = target.getvalue()
     replace_beside_others(fs, work.target, data, SystemEntropy().token(4).hex())
-    return len(data)
+    return len(data), bounds_in(pq.read_metadata(io.BytesIO(data)))
+
+
+def bounds_in(footer: pq.FileMetaData) -> TimeBounds:
+    """The bounds of the columns with times, by the statistics of a typed file. A column without values has none."""
+    leaves = {footer.schema.column(leaf).path: leaf for leaf in range(footer.num_columns)}
+    found = []
+    for field in list(footer.schema.to_arrow_schema())[len(BASE) :]:
+        if field.type == TIME:
+            groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+            bounds = [_bounds_of(group, leaves[field.name]) for group in groups]
+            times = pa.array([time for pair in bounds for time in pair or ()], TIME).cast(pa.int64()).to_pylist()
+            if times and None not in bounds:
+                found.append((int(field.metadata[b"PARQUET:field_id"]), min(times), max(times)))
+    return tuple(found)
+
+
+def _bounds_of(group: pq.RowGroupMetaData, leaf: int) -> tuple[datetime, ...] | None:
+    """The least and the greatest value, neither where all are null; None if they are unknown."""
+    statistics = group.column(leaf).statistics
+    if statistics is None:
+        return None
+    if not statistics.has_min_max:
+        return () if statistics.null_count == group.num_rows else None
+    return statistics.min, statistics.max
 
 
 def written_schema(columns: tuple[Column, ...]) -> pa.Schema:
@@ -211,7 +238,7 @@ class TypedFileSelector:
         self._topic_id = topic_id
 
     def choose(self, generation: str, made: Mapping[str, int], shown: TypedFiles) -> TypedFileSelection:
-        """`made` has all existing files with their lengths."""
+        """`made` has all existing files with their lengths. The desired files have no bounds of times yet."""
         known = self._topic_id in self._state.topics
         files = self._state.files_of(self._topic_id) if known else []
         unbuilt = [file for file in files if typed_file_path(file.path, generation) not in made]

@@ -2,6 +2,7 @@
 
 import contextlib
 
+import msgspec
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile as Entry
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -24,10 +25,10 @@ from pyiceberg.types import (
 from topics.log.fs import FileSystem
 from topics.schema.typed_columns import DECIMAL_DIGITS, Column, ColumnKind
 from topics.spark.archive.archive_state import ArchivedTopic, ArchiveState
-from topics.spark.archive.data_files import ArchiveFile, Run, TableFile
+from topics.spark.archive.data_files import ArchiveFile, Run, TableFile, TimeBounds, read_footer
 from topics.spark.iceberg.manifests import Shape
 from topics.spark.iceberg.table import ArchiveTable
-from topics.spark.iceberg.typed_files import BASE, Subject, TypedFileSelection, TypedFileSelector
+from topics.spark.iceberg.typed_files import BASE, Subject, TypedFileSelection, TypedFileSelector, bounds_in
 from topics.spark.segment_reader import has_elapsed
 
 # The Iceberg schema of a typed table. It needs pyiceberg, so tasks do not import it.
@@ -96,6 +97,8 @@ class TypedTable:
         self._opened = False
         self._made: dict[str, int] = {}
         """Every existing typed file with its length."""
+        self._bounds: dict[str, TimeBounds] = {}
+        """The bounds of the times in files, as far as they are known."""
         self._shown: dict[str, ArchiveFile] = {}
         self._rows = 0
         """The number of visible rows."""
@@ -129,8 +132,8 @@ class TypedTable:
         since = [since for path, since in self._retired.items() if path not in self._pinned]
         return min(since) + self._keep_ms if since else None
 
-    def made(self, target: str, size: int) -> None:
-        self._made[target] = size
+    def made(self, target: str, size: int, bounds: TimeBounds) -> None:
+        self._made[target], self._bounds[target] = size, bounds
         self._changes += 1
 
     def follow(self, state: ArchiveState, topic_id: int, subject: Subject, now_ms: int) -> None:
@@ -143,7 +146,8 @@ class TypedTable:
         shape = shape_of(subject.columns.columns)
         self._open(shape, now_ms)
         chooser = TypedFileSelector(self._fs, self._root, self._folder, state, topic_id)
-        self._choice = chooser.choose(subject.columns.generation, self._made, self._shown)
+        choice = chooser.choose(subject.columns.generation, self._made, self._shown)
+        self._choice = choice._replace(desired={path: self._bounded(path, one) for path, one in choice.desired.items()})
         if self._choice.current:
             self._table.shape = shape
         self._show(now_ms)
@@ -166,6 +170,7 @@ class TypedTable:
         for path in over:
             self._fs.remove(f"{self._folder}/{path}")
             del self._retired[path], self._made[path]
+            self._bounds.pop(path, None)
 
     def problems(self) -> list[tuple[str, str]]:
         """Returns the unreadable parts of the table: its metadata, and files that are lost or have another length."""
@@ -205,6 +210,12 @@ class TypedTable:
         self._retire(now_ms)
         self._opened = True
 
+    def _bounded(self, path: str, one: TableFile) -> TableFile:
+        """With the bounds of the times in the file, which are read from a file that another process has made."""
+        if path not in self._bounds:
+            self._bounds[path] = bounds_in(read_footer(self._fs, one.path))
+        return msgspec.structs.replace(one, bounds=self._bounds[path])
+
     def _overlaps_none(self, one: TableFile) -> bool:
         """Whether no shown file overlaps its seqs."""
         first, last = one.file.runs[0].first_seq, one.file.runs[-1].last_seq
@@ -222,6 +233,7 @@ class TypedTable:
         if self._opened:
             return
         self._table.shape = shape
+        self._bounds = {}
         there = set(_names(self._fs, f"{self._folder}/data"))
         shown = dict(map(self._shown_file, self._table.entries()))
         # A file that was lost is built again, and the first commit takes it out of the table.
@@ -253,9 +265,15 @@ class TypedTable:
         path = entry.file_path.removeprefix(f"{self._folder}/")
         lower, upper, shape = entry.lower_bounds, entry.upper_bounds, self._table.shape
         first, last = (int(from_bytes(LongType(), one[shape.seq_id])) for one in (lower, upper))
-        begin, end = (int(from_bytes(TimestamptzType(), one[shape.ts_id])) // 1000 for one in (lower, upper))
+        begin, end = (_micros(one[shape.ts_id]) // 1000 for one in (lower, upper))
+        times = [number for number in lower if number not in (shape.seq_id, shape.ts_id) and number in upper]
+        self._bounds[path] = tuple((number, _micros(lower[number]), _micros(upper[number])) for number in times)
         run = Run(0, 0, "", first, last, entry.record_count, begin, end)
         return path, ArchiveFile(path, entry.partition[0], 0, entry.file_size_in_bytes, (run,))
+
+
+def _micros(bound: bytes) -> int:
+    return int(from_bytes(TimestamptzType(), bound))
 
 
 def _rows(one: TableFile) -> int:

@@ -53,8 +53,8 @@ class TypedTasks:
 
     def chore(self, fs: FileSystem, layout: Layout, context: bytes, work: bytes) -> bytes:
         task = msgspec.msgpack.decode(work, type=_Work)
-        size = write_typed_file(fs, task.typed_file)
-        return msgspec.msgpack.encode(TypedFileResult(task.folder, task.target, size))
+        size, bounds = write_typed_file(fs, task.typed_file)
+        return msgspec.msgpack.encode(TypedFileResult(task.folder, task.target, size, bounds))
 
 
 class _Work(msgspec.Struct, frozen=True, array_like=True):
@@ -125,7 +125,7 @@ class TypedProduct:
                 problem = problem_of(self._fs, f"{self._root}/{made.stream}/{made.target}", made.bytes)
                 if problem is not None:
                     raise OutputMissingError(problem)
-                tables[made.stream].made(made.target, made.bytes)
+                tables[made.stream].made(made.target, made.bytes, made.bounds)
                 touched.add(made.stream)
         for folder in sorted(touched):
             self._follow(folder, tables[folder], now_ms)
