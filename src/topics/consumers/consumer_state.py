@@ -1,14 +1,14 @@
 """State of named consumers: the cursors that readers of a topic committed under a name, also known as offsets.
 
 A consumer is a name within a topic and the seq up to which it has processed the records. The cursor of a read stays
-with its client unless the client commits it here. Records know nothing of consumers: a commit is one small frame of the
-topic, and a read is an ordinary read that begins behind the committed seq.
+with its client unless the client commits it here. Records do not refer to consumers: a commit is one small frame of the
+topic, and a read is an ordinary read that begins after the committed seq.
 
     CONSUMER   msgpack of `ConsumerMark`: the whole state of one consumer, or that it was deleted
 
-A mark is absolute, so applying it a second time changes nothing. A crash leaves a mark or none. The consumers of a
-topic are in its snapshot under the name `consumers`, as the msgpack of a list of marks. They go with their topic: one
-of the same name that is created later has none, which is how a client notices that its topic was recreated.
+A mark is absolute, so applying it again changes nothing. A crash leaves the old or the new mark. The consumers of a
+topic are in its snapshot under the name `consumers`, as the msgpack of a list of marks. They are deleted with their
+topic: a later topic of the same name has none, by which a client detects that its topic was recreated.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,18 +23,18 @@ from topics.log.frame import Frame, FrameKind
 
 PART_NAME = "consumers"
 CONSUMER_BYTES = 600
-"""Memory of a consumer besides its names: the mark, its numbers, and its place in dicts."""
+"""Memory of a consumer besides its names: the mark, its numbers, and its entries in dicts."""
 
 
 class ConsumerMark(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A consumer as the log has it."""
+    """A consumer in the form of the log."""
 
     name: str
     seq: int
     """The committed cursor: everything up to it is processed."""
     created_ms: int
     committed_ms: int = 0
-    """When it was last committed; 0 before the first commit."""
+    """The time of the last commit; 0 before the first one."""
     committed_by: str = ""
     """The name of the key that committed."""
     deleted: bool = False
@@ -52,7 +52,7 @@ class TopicConsumers:
 
     def __init__(self) -> None:
         self.marks: dict[str, ConsumerMark] = {}
-        """As readers see them, by name."""
+        """The published state, by name."""
         self.staged: dict[str, ConsumerMark] = {}
         """The newest mark in flight, by name: later decisions build on it."""
         self.memory_bytes = 0
@@ -62,7 +62,7 @@ class TopicConsumers:
         self._lowest: int | None = None
 
     def newest(self, name: str) -> ConsumerMark | None:
-        """A consumer after all operations in flight; None if there is none."""
+        """Returns a consumer after all operations in flight; None if it does not exist."""
         mark = self.staged.get(name) or self.marks.get(name)
         return None if mark is None or mark.deleted else mark
 
@@ -98,7 +98,7 @@ def consumers_of(topic: Topic) -> TopicConsumers | None:
 
 
 class ConsumerFeature:
-    """Consumers as checkpoints and recovery use them (`engine.features`), and the index of topics that have some."""
+    """Implements `engine.features.Feature` for consumers, and has the index of topics with consumers."""
 
     name = PART_NAME
     kinds = frozenset((FrameKind.CONSUMER,))
@@ -111,7 +111,7 @@ class ConsumerFeature:
         self.count = 0
         """Consumers of all topics."""
         self.recovered = False
-        """Whether recovery is over, so that what happens is news."""
+        """Whether recovery has ended, so that changes are reported."""
 
     def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
         if self.recovered:
@@ -129,7 +129,7 @@ class ConsumerFeature:
             self.of(topic).apply(mark)
 
     def reconcile(self) -> None:
-        """Indexes the topics that recovery has put together."""
+        """Indexes the topics after recovery."""
         self.recovered = True
         for topic in self._topics.values():
             consumers = consumers_of(topic)
@@ -142,7 +142,7 @@ class ConsumerFeature:
         return consumers is None or not (consumers.marks or consumers.staged)
 
     def of(self, topic: Topic) -> TopicConsumers:
-        """The consumers of a topic, which begin with the first one."""
+        """Returns the consumers of a topic; created with the first one."""
         consumers = consumers_of(topic)
         if consumers is None:
             consumers = TopicConsumers()
@@ -168,13 +168,13 @@ class ConsumerFeature:
             self._applier.enforce_caps(topic)
 
     def forget(self, topic: Topic) -> None:
-        """The topic was deleted."""
+        """Called when the topic was deleted."""
         consumers = consumers_of(topic)
         if consumers is not None and self._indexed.get(topic.name) is topic:
             self._index(topic, 0, -len(consumers.marks))
 
     def topics_from(self, prefix: str, after: str = "") -> Iterator[Topic]:
-        """The topics with consumers whose names begin so, by name, from `after` on."""
+        """Yields the topics with consumers and this prefix, by name, from `after` on."""
         for name in self._names.from_(max(prefix, after)):
             if not name.startswith(prefix):
                 return

@@ -44,7 +44,7 @@ LOSSES_MAX = 64
 
 
 def check_consumer_name(name: str) -> str:
-    """`name` itself when it is a legal consumer name, otherwise InvalidRequestError."""
+    """Returns `name` if it is a valid consumer name, otherwise raises InvalidRequestError."""
     if _NAME.fullmatch(name) is None:
         raise InvalidRequestError(
             f"{quoted(name)} is not a consumer name: 1 to 128 of A-Z a-z 0-9 . _ : - beginning with a letter or digit",
@@ -54,26 +54,26 @@ def check_consumer_name(name: str) -> str:
 
 
 class ConsumerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer as people see it."""
+    """The public state of a consumer."""
 
     topic: str
     consumer: str
     epoch: int
-    """That of the topic."""
+    """The epoch of the topic."""
     seq: int
     """The committed cursor."""
     head_seq: int
     lag: int
-    """Seqs behind the cursor, like the `lag` of a read."""
+    """The number of seqs after the cursor, like the `lag` of a read."""
     lag_ms: int
-    """Age of the first record behind the cursor; 0 without one. Estimated within a sealed segment."""
+    """The age of the first record after the cursor; 0 without one. Estimated within a sealed segment."""
     created_ms: int
     committed_ms: int | None
     committed_by: str | None
     lost: Tombstone | None
-    """Records behind the cursor that are gone; the next read reports the same."""
+    """The next lost range after the cursor; the next read reports the same."""
     losses: list[Tombstone]
-    """Every range behind the cursor that was lost, at most `LOSSES_MAX`; the first one is `lost`."""
+    """Every lost range after the cursor, at most `LOSSES_MAX`; the first one is `lost`."""
 
 
 class ConsumerPut(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ class ConsumerPut(msgspec.Struct, frozen=True):
 class ConsumerCommitted(msgspec.Struct, frozen=True):
     info: ConsumerInfo
     moved: bool
-    """Whether the cursor is another one now."""
+    """Whether the cursor has changed."""
     timing: CommitTiming = AT_ONCE
 
 
@@ -175,7 +175,7 @@ class Consumers:
         self, topic: Topic, name: str, seq: int, by: str, done: CommitDone, *, force: bool = False,
         epoch: int | None = None,
     ) -> None:  # fmt: skip
-        """Moves a consumer's cursor forward to `seq`, or with `force` to wherever that is."""
+        """Moves a consumer's cursor forward to `seq`, or with `force` to any seq."""
         if epoch is not None and epoch != topic.epoch:
             raise TopicRecreatedError(topic.name, epoch, topic.epoch)
         known = self._existing(topic, name)
@@ -186,7 +186,7 @@ class Consumers:
         if not moved and seq != known.seq and name not in consumers.staged:
             done(ConsumerCommitted(self._describe(topic, known), False))
             return
-        # A repeated commit is logged again: it states that the consumer is alive, and when.
+        # A repeated commit is logged again, because it updates the time of the last commit.
         mark = msgspec.structs.replace(
             known,
             seq=seq if moved else known.seq,
@@ -222,14 +222,14 @@ class Consumers:
         def applied(timing: CommitTiming) -> None:
             then(self._describe(topic, mark), timing)
 
-        # Without a sync to wait for, frames of an ephemeral topic would hold up its appends.
+        # Without a sync, so that frames of an ephemeral topic do not delay its appends.
         logged = topic.rules.logged or gate is Gate.SYNC
         self._core.path.log(_Change(self._core, self._feature, topic, mark, applied, failed, logged), gate)
 
-    # Looking
+    # State
 
     def info(self, topic: Topic, name: str) -> ConsumerInfo:
-        """A consumer's cursor, lag and last commit, as they are applied."""
+        """Returns a consumer's applied cursor, lag and last commit."""
         self._core.expire(topic)
         return self._describe(topic, self._applied(topic, name))
 
@@ -263,7 +263,7 @@ class Consumers:
         return None if consumers is None else consumers.lowest()
 
     def gave_up(self, topic: Topic, cursor: int, floor: int) -> None:
-        """Reports once that a topic cannot keep what its slowest consumer has not committed."""
+        """Reports once that a topic cannot keep all records that its slowest consumer has not committed."""
         consumers = consumers_of(topic)
         if consumers is None or consumers.gave_up or not self._feature.recovered:
             return

@@ -1,10 +1,9 @@
-"""Claim limits of a queue: how many jobs are handed out per second, and how many are leased at once. Pure.
+"""Claim limits of a queue: the maximum number of jobs handed out per second, and of jobs leased at once. Pure.
 
-`max_per_second` holds for every interval of a second: not more than so many jobs are handed out in any of them. The
-window remembers the last second by the millisecond, so it has at most a thousand entries. A restart forgets them, and
-therefore hands out nothing for the first second.
+`max_per_second` applies to every interval of a second. The window has the last second by the millisecond, so it has at
+most a thousand entries. After a restart it is unknown, so no jobs are handed out for the first second.
 
-`max_leased` counts the leases that hold, and those that are being logged, granted or ended.
+`max_leased` counts current leases, and those being logged, granted or ended.
 """
 
 from collections import deque
@@ -16,7 +15,7 @@ _SECOND_MS = 1000
 
 
 class RateWindow:
-    """The jobs that were handed out within the last second; `began` is the start of the process."""
+    """The jobs handed out within the last second; `began` is the start of the process."""
 
     __slots__ = ("_began", "_handed_out", "_sum")
 
@@ -26,7 +25,7 @@ class RateWindow:
         self._sum = 0
 
     def room(self, now: int, most: int) -> int:
-        """The number of jobs that may be handed out now."""
+        """Returns the number of jobs that may be handed out now."""
         handed_out = self._handed_out
         while handed_out and handed_out[0][0] <= now - _SECOND_MS:
             self._sum -= handed_out.popleft()[1]
@@ -42,7 +41,7 @@ class RateWindow:
         self._handed_out.append((now, jobs))
 
     def next_room(self) -> int:
-        """The time from which there is more room."""
+        """Returns the time from which more jobs may be handed out."""
         return (self._handed_out[0][0] if self._handed_out else self._began) + _SECOND_MS
 
 
@@ -51,7 +50,7 @@ def is_limited(config: TopicConfig) -> bool:
 
 
 def room_for_leases(config: TopicConfig, table: LeaseTable) -> int | None:
-    """The number of jobs that may be leased besides those that are; None without a limit."""
+    """Returns the number of further jobs that may be leased; None without a limit."""
     if not config.max_leased:
         return None
     return max(config.max_leased - table.in_flight - len(table.moving), 0)

@@ -10,10 +10,10 @@
     QUEUE      msgpack of `JobsFailed`, `QueuePaused`, `JobsPrioritized` or `JobKeyed`
     DEPARTURE  u8 reason | u64 topic id of the destination | ranges: u64 first, u64 last, inclusive, ascending, apart
 
-An acknowledgement is a DELETE: the job is gone, and with it its lease. Expiry is not logged at all: a lease states when
-it ends. Every event is absolute, so reading it a second time changes nothing. Times are those of the clock on the wall
-when the event was decided, and `lasts` is the remaining time in milliseconds: after a restart no duration becomes
-longer, even if that clock was changed (`engine.core`).
+An acknowledgement is a DELETE: it removes the job with its lease. Expiry is not logged, because a lease contains its
+end. Every event is absolute, so reading it a second time changes nothing. Times are wall times of the decision, and
+`lasts` is the remaining time in milliseconds: after a restart no duration becomes longer, even if that clock was
+changed (`engine.core`).
 
 A QUEUE frame with the reasons of failed jobs precedes the LEASE that returns them, in the same write; both exist only
 if leases are logged. A failure is identified by the number of its delivery, so that reading it twice counts once. A
@@ -80,7 +80,7 @@ class Ending(NamedTuple):
 
 
 class JobTerms(NamedTuple):
-    """When and in which order the writer wants its jobs to be claimed; see `Batch`."""
+    """The requested time and priority of a batch's jobs; see `Batch`."""
 
     delay_ms: int = 0
     run_at: int | None = None
@@ -92,10 +92,10 @@ NO_TERMS = JobTerms()
 
 
 class JobOrder(NamedTuple):
-    """When and in which order appended jobs can be claimed."""
+    """The time and the priority at which appended jobs can be claimed."""
 
     ready_at: int
-    """By the steady clock; 0 is at once."""
+    """By the steady clock; 0 means immediately."""
     priority: int
     unique_key: str | None = None
     """Of a single job."""

@@ -92,7 +92,7 @@ class Load:
         return fragments
 
     def frame(self, router: Router, first: int, ts: int, base: int, now: int, block: Block | None) -> bytes:
-        """The body of the FORWARD frame, but for the text of one by value."""
+        """Returns the body of the FORWARD frame, without the text of a forward by value."""
         known = self._framed
         if known is None or known[:4] != (first, ts, base, now):
             source_id, count, size, traits = router.source.id, 0, 0, 0

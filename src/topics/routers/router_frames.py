@@ -28,9 +28,9 @@ that is needed to make identical copies again:
          .   16r  ranges of source seqs, u64 first, u64 last, both included: what was copied, in order
          .     .  by value only: 12 bytes of row for each copy and the text, as in a block
 
-By reference, which is the rule, there is no payload in it: the copies are cut out of the source's own frames, an APPEND
-or again a FORWARD, which are in the log wherever this frame is. By value is for records that the log does not hold any
-more, or never did. The part of a topic's state called "routers" is msgpack of `RoutersState`.
+By reference, which is the usual case, it has no payload: the copies are extracted from the source's frames (APPEND or
+FORWARD), which are in the log whenever this frame is. By value is for records that the log no longer has, or never had.
+The part of a topic's state called "routers" is msgpack of `RoutersState`.
 """
 
 from struct import Struct
@@ -77,7 +77,8 @@ class RouterState(msgspec.Struct, array_like=True, frozen=True):
 class RoutersState(msgspec.Struct, array_like=True, frozen=True):
     routers: list[RouterState]
     hops: list[tuple[int, int, int]] = []
-    """First and last seq of records that were forwarded within a cycle, and how often; only where somebody may ask."""
+    """First and last seq of records that were forwarded within a cycle, and the number of forwards; only if they may be
+    needed."""
 
 
 class Forward(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +104,7 @@ class Forward(msgspec.Struct, frozen=True, kw_only=True):
     rows: bytes = b""
     text: bytes = b""
     written: int | None = None
-    """None where it is what the ts means."""
+    """None if it equals the ts."""
 
     @property
     def last_seq(self) -> int:
@@ -153,7 +154,7 @@ class ForwardShape:
 
 
 def encode_forward(forward: Forward) -> bytes:
-    """Everything of a FORWARD but, by value, its text."""
+    """Encodes a FORWARD without the text of a forward by value."""
     shape = ForwardShape(
         forward.ranges, forward.keep_node, forward.keep_tag, forward.stamp, forward.hops, forward.by_value
     )
@@ -165,7 +166,7 @@ def encode_forward(forward: Forward) -> bytes:
 
 
 def decode_forward(body: memoryview) -> Forward:
-    """Reads a FORWARD body whose checksum was found right; raises ValueError where its lengths disagree."""
+    """Decodes a FORWARD body whose checksum was verified. Raises ValueError if its lengths disagree."""
     if len(body) < FORWARD_HEAD.size:
         raise ValueError("a forward shorter than its head")
     (
@@ -196,7 +197,7 @@ def decode_forward(body: memoryview) -> Forward:
 
 
 def forward_first_seq(body: memoryview) -> int:
-    """The first seq alone, for a caller that only notes where forwards are."""
+    """Returns the first seq only, for callers that record the positions of forwards."""
     return int.from_bytes(body[24:32], "little")
 
 

@@ -145,7 +145,7 @@ class RouterController:
         except TopicsError as error:
             fail(error)
 
-    # Putting
+    # Create and change
 
     def _put(self, name: str, wish: RouterWish, finish: Finish) -> None:
         """Checks the request, then creates missing topics one at a time, and repeats the checks after each."""
@@ -290,7 +290,7 @@ class RouterController:
     def _change_again(self, name: str, wish: RouterWish, finish: Finish) -> None:
         self._put(name, wish, finish)
 
-    # Removing
+    # Delete
 
     def _remove(self, name: str, finish: Finish) -> None:
         core, router = self._core, self._registry.by_name.get(name)
@@ -303,7 +303,7 @@ class RouterController:
         if source.closing:
             source.notify_on_delete(again)
             return
-        # Not yet, or not any more, should this be the second attempt and be refused.
+        # Reset, because a second attempt may be refused.
         router.closing = False
         core.path.check(source, frees=True)
         router.closing = True

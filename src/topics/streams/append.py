@@ -52,7 +52,7 @@ class Verdict(Enum):
 def judge(known: Producer | None, sent: Producer) -> Verdict:
     """Whether a batch is new or a duplicate, by its producer's state. Raises if it is neither."""
     if known is None:
-        # Also if it is not the first: a pipelining producer learns what to send first, and loses nothing.
+        # Also if it is not the first: a pipelining producer gets the expected number, and loses nothing.
         if sent.seq:
             raise ProducerGapError(sent.id, 0, sent.seq)
         return Verdict.NEW
@@ -96,7 +96,7 @@ class ReorderBuffer:
         retry: Callable[[], None],
         give_up: Callable[[], None],
     ) -> bool:
-        """Hold a batch until its predecessor arrives, or fail it after a timeout."""
+        """Holds a batch until its predecessor arrives, or fails it after a timeout."""
         key = (topic_id, sent.id, sent.epoch, sent.seq)
         if gap.received - gap.expected > AHEAD_MAX or len(self._held) >= HELD_MAX or key in self._held:
             return False
@@ -109,7 +109,7 @@ class ReorderBuffer:
         return True
 
     def accepted(self, topic_id: int, producer: Producer) -> None:
-        """Release the batch that follows an accepted one."""
+        """Releases the batch that follows an accepted one."""
         if not self._held:
             return
         found = self._held.pop((topic_id, producer.id, producer.epoch, producer.seq + 1), None)
@@ -179,7 +179,7 @@ class StreamAppender:
         self._reorder_buffer = ReorderBuffer(later) if later is not None else None
 
     def append(self, name: str, request: AppendRequest, done: AppendedDone) -> None:
-        """Append, close, or both. Raises errors that are known at once."""
+        """Appends, closes, or both. Raises errors that are detected immediately."""
         self._check_words(request)
         self._attempt(name, request, done, None)
 
@@ -196,7 +196,7 @@ class StreamAppender:
             self._reorder_buffer.accepted(topic.id, request.producer)
 
     def _check_words(self, request: AppendRequest) -> None:
-        """Check the bounds of producer ids and `Stream-Seq`, because a stream stores many of them."""
+        """Checks the bounds of producer ids and `Stream-Seq`, because a stream stores many of them."""
         most = self._engine.limits.max_idempotency_key_chars
         producer_id = request.producer.id if request.producer is not None else None
         for field, text in (("Producer-Id", producer_id), ("Stream-Seq", request.seq)):
@@ -212,7 +212,7 @@ class StreamAppender:
         return self._reorder_buffer.hold(topic.id, producer, gap, lambda: retry(None), lambda: done(gap))
 
     def _retry(self, name: str, request: AppendRequest, done: AppendedDone) -> Retry:
-        """Retry a request that had to wait; errors go to the callback."""
+        """Retries a request that had to wait; errors are passed to the callback."""
 
         def retry(prepared: Prepared | None) -> None:
             try:
@@ -333,7 +333,7 @@ class StreamAppender:
         path.log(Change(path, topic, (frame,), applied, failed), Gate.SYNC)
 
     def _answer_closed(self, topic: Topic, state: StreamState, request: AppendRequest, done: AppendedDone) -> None:
-        """Refuse writes to a closed stream. Closing it again, or repeating the batch that closed it, is allowed."""
+        """Refuses writes to a closed stream. Closing it again, or repeating the batch that closed it, is allowed."""
         producer = request.producer
         known = state.producer(producer.id) if producer is not None else None
         # A batch that is already in the stream may be repeated; only a new one is too late.
@@ -355,7 +355,7 @@ class StreamAppender:
     def _when_committed(
         self, topic: Topic, state: StreamState, answer: Callable[[], Appended], done: AppendedDone
     ) -> None:
-        """Answer a repeated batch once the original is durable; if the original fails, so does the repetition."""
+        """Answers a repeated batch after the original is durable; if the original fails, so does the repetition."""
 
         def finalized(error: TopicsError | None) -> None:
             if error is None:

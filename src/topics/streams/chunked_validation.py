@@ -1,7 +1,7 @@
 """Stream contracts as values, and validation of large batches in portions.
 
-`Description` holds the contract that a stream promises about its entries (schema, profile, routing key); it is compiled
-when it is first needed. `ChunkedValidator` checks large batches against it as tasks of the fair scheduler.
+`Description` has the contract of a stream's entries (schema, profile, routing key); it is compiled on first use.
+`ChunkedValidator` checks large batches against it as tasks of the fair scheduler.
 """
 
 from collections import deque
@@ -36,11 +36,11 @@ class Description:
         self._intake: Intake | None = None
         self._is_kept = False
         self.raw = raw or encode_contract(contract)
-        """Its encoding in the log and in snapshots."""
+        """The encoding in the log and in snapshots."""
 
     @classmethod
     def decode(cls, raw: bytes | memoryview) -> "Description":
-        """Decode a stored contract. Raises ValueError for bytes that no version of this server wrote."""
+        """Decodes a stored contract. Raises ValueError for bytes that no version of this server wrote."""
         return cls(decode_contract(raw), bytes(raw))
 
     @property
@@ -81,7 +81,7 @@ class Description:
         return self.contract.registry.search is not None
 
     def upto(self, count: int) -> "Description":
-        """The contract that a fork inherits: the versions that existed where it leaves its source."""
+        """Returns the contract that a fork inherits: the versions that existed at its fork point."""
         registry = self.contract.registry
         versions = tuple(version for version in registry.versions if version.boundary <= count)
         if len(versions) == len(registry.versions):
@@ -96,10 +96,10 @@ class Description:
         return records if unpacked is None else [Record(data, records[0].tag) for data in unpacked]
 
     def admit(self, records: Sequence[Record], now_ms: int, moved: bool) -> Sequence[Record] | None:
-        """Return the records as they are stored, None for records that are stored unchanged, or a refusal of the whole
-        batch with the first invalid record.
+        """Returns the records in their stored form, None if they are stored unchanged, or a refusal of the whole batch
+        with the first invalid record.
 
-        Where the stream derives routing keys from its entries, records must not have a tag. The tag of `moved` records
+        If the stream derives routing keys from its entries, records must not have a tag. The tag of `moved` records
         belongs to another topic and is replaced.
         """
         if self.has_routing_key and not moved:
@@ -111,7 +111,7 @@ class Description:
         return len(records) > MAX_PORTION or self.intake.portion([record.data for record in records]) < len(records)
 
     def admit_portion(self, records: Sequence[Record], begin: int, now_ms: int) -> Sequence[Record]:
-        """Validate the next chunk of a batch as `admit` does; called until no chunk is left."""
+        """Validates the next chunk of a batch like `admit`; called until no chunk is left."""
         if self.has_routing_key and not begin:
             _refuse_tags(records)
         rest = records[begin : begin + MAX_PORTION]
@@ -125,7 +125,7 @@ class Description:
             raise
 
     def admit_all(self, records: Sequence[Record], now_ms: int) -> Sequence[Record]:
-        """As `admit`, for all records at once, without yielding to others."""
+        """Like `admit`, for all records at once, without yielding."""
         admitted: list[Record] = []
         while len(admitted) < len(records):
             admitted += self.admit_portion(records, len(admitted), now_ms)
@@ -150,7 +150,7 @@ class Description:
 
 
 def check_own_key(description: Description, key: str | None) -> None:
-    """Refuse an explicit key where the routing key comes from the entries."""
+    """Refuses an explicit key if the routing key comes from the entries."""
     if key is not None and description.has_routing_key:
         raise InvalidRequestError(
             "Stream-Key not allowed when routingKey is configured", field="Stream-Key", reason=REASON
@@ -173,17 +173,17 @@ def _refuse_tags(records: Sequence[Record]) -> None:
 
 # Validation of large batches in portions.
 #
-# To check 100,000 entries against a schema takes half a second. The batch is validated as a task of the fair scheduler,
-# and comes back once all portions are through, with the records that are to be stored. Only then it is decided, as if
-# it came now; if the stream has another schema by then, it is validated again. Requests for the same stream wait behind
-# it, so that the order of the requests stays the order of the log.
+# Checking 100,000 entries against a schema takes half a second. The batch is validated as a task of the fair scheduler,
+# which returns the records to store after the last portion. Only then it is decided, like a new request; if the stream
+# has another schema by then, it is validated again. Later requests for the same stream wait, so that the order of the
+# requests is the order of the log.
 
 _PREENCODED_RECORDS = 4_000
 """Batches with more records are encoded in portions as well: it takes some milliseconds."""
 
 
 class Prepared(NamedTuple):
-    """Records that were validated: as they are to be stored, or why they are refused."""
+    """Validated records in their stored form, or the reason of their refusal."""
 
     description: Description
     records: Sequence[Record]
@@ -191,7 +191,7 @@ class Prepared(NamedTuple):
 
 
 Retry = Callable[[Prepared | None], None]
-"""Tries again with what was prepared, or with None where it only waited for its turn."""
+"""Retries with the prepared records, or with None if it only waited for its turn."""
 
 
 class ChunkedValidator:
@@ -200,10 +200,10 @@ class ChunkedValidator:
     def __init__(self, core: EngineCore) -> None:
         self._core = core
         self._waiting: dict[Topic, deque[Retry]] = {}
-        """The requests that wait behind a batch, for each stream that has one."""
+        """The requests that wait for a batch, by stream."""
 
     def waits(self, topic: Topic, retry: Retry) -> bool:
-        """Whether a batch of the stream is being validated; then `retry` is called when it is through."""
+        """Returns whether a batch of the stream is being validated; then `retry` is called at its end."""
         line = self._waiting.get(topic)
         if line is None:
             return False
@@ -211,7 +211,7 @@ class ChunkedValidator:
         return True
 
     def is_busy(self, topic: Topic) -> bool:
-        """Whether a request would have to wait."""
+        """Returns whether a request would have to wait."""
         return topic in self._waiting
 
     def begin(self, topic: Topic, description: Description, records: Sequence[Record], retry: Retry) -> None:
@@ -242,7 +242,7 @@ class ChunkedValidator:
         self._finish(topic, lambda: retry(Prepared(description, prepared, refusal)))
 
     def _finish(self, topic: Topic, first: Callable[[], None]) -> None:
-        """Lets the batch go on, and then the requests behind it, until one of them has to be validated as well."""
+        """Continues the batch, and then the waiting requests, until one of them must be validated as well."""
         line = self._waiting.pop(topic)
         first()
         while line:

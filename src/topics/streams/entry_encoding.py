@@ -45,7 +45,7 @@ takes hundreds of bytes while it is written: without a limit, a body of ones wou
 
 @lru_cache(maxsize=256)
 def media_type(content_type: str) -> str:
-    """The content type without parameters, in lower case, for comparison."""
+    """Returns the content type without parameters, in lower case, for comparison."""
     return content_type.partition(";")[0].strip().lower()
 
 
@@ -58,7 +58,7 @@ Content = bytes | list[Record]
 
 
 def read_json(body: Content, key: str | None) -> Sequence[Record]:
-    """The values of a JSON body: the elements of an array (one level), or the single value."""
+    """Returns the values of a JSON body: the elements of an array (one level), or the single value."""
     if isinstance(body, list):
         return body
     try:
@@ -75,7 +75,7 @@ def read_json(body: Content, key: str | None) -> Sequence[Record]:
 
 
 def check_count(body: bytes, most: int = VALUES_MAX) -> None:
-    """Refuse an array of too many values before they take memory."""
+    """Refuses an array of too many values before they take memory."""
     # Fewer commas mean fewer values. Commas may also be inside values, which only a parser can distinguish. Most bodies
     # are too short for so many values, and counting costs as much as parsing.
     if len(body) < 2 * most or body.count(b",") < most:
@@ -93,13 +93,12 @@ def check_count(body: bytes, most: int = VALUES_MAX) -> None:
 
 @lru_cache(maxsize=2)
 def _counting(most: int) -> Any:
-    """Decode an array of one value too many, whose last type matches nothing: the parser stops there, however much
-    follows."""
+    """Decodes an array with one value too many, whose last type matches nothing, so the parser stops there."""
     return msgspec.json.Decoder(tuple.__class_getitem__((*[msgspec.Raw] * most, Literal["one too many"]))).decode
 
 
 def read_values(key: str | None) -> Callable[[bytes], list[Record]]:
-    """Decode the values of an array, for a body that is read in chunks (`wire.json_array_reader`)."""
+    """Decodes the values of an array, for a body that is read in chunks (`wire.json_array_reader`)."""
     return lambda text: [Record(value, key) for value in _decode_list(text)]
 
 
@@ -113,7 +112,7 @@ def kind_of_values(limits: Limits) -> Kind:
 
 
 def pack_bytes(body: memoryview) -> Generator[None, None, Place]:
-    """Encode bytes as the data of a record, in steps."""
+    """Encodes bytes as the data of a record, in steps."""
     place = Place.reserve(2 + -(-len(body) // 3) * 4)
     data = place.data
     data[:1], at = b'"', 1
@@ -127,7 +126,7 @@ def pack_bytes(body: memoryview) -> Generator[None, None, Place]:
 
 
 def packed_record(place: Place, content_type: str, key: str | None) -> Record:
-    """The record of an append of bytes that are already encoded."""
+    """Returns the record of an append of encoded bytes."""
     return Record(cast(bytes, place.data.toreadonly()), key, None, _meta(content_type))
 
 
@@ -136,7 +135,7 @@ def _meta(content_type: str) -> bytes:
 
 
 def bytes_records(body: Content, content_type: str, key: str | None) -> list[Record]:
-    """The record of an append of bytes. Raises StreamConflictError."""
+    """Returns the record of an append of bytes. Raises StreamConflictError."""
     if not isinstance(body, list):
         return [bytes_record(body, content_type, key)]
     if body[0].meta != _meta(content_type):
@@ -151,18 +150,18 @@ def bytes_record(body: bytes, content_type: str, key: str | None) -> Record:
 
 
 def content_size(stored_bytes: int, end: bytes) -> int:
-    """The bytes of an entry that is stored as base64. `end` is the end of its data, with the quote."""
+    """Returns the size of an entry that is stored as base64. `end` is the end of its data, including the quote."""
     return (stored_bytes - 2) // 4 * 3 - end[-3:-1].count(b"=")
 
 
 def content_size_of(topic: Topic) -> Callable[[View, int, int], int] | None:
-    """The function that measures the entries of a stream of bytes; None for other topics."""
+    """Returns the function that measures the entries of a stream of bytes; None for other topics."""
     state = stream_of(topic)
     return None if state is None or is_json(state.content_type) else content_bytes
 
 
 def content_bytes(view: View, lo: int, hi: int) -> int:
-    """The bytes of some entries of a stream of bytes as readers get them."""
+    """Returns the size of some entries of a stream of bytes as returned to readers."""
     size, text = 0, view.text
     for index in range(lo, hi):
         begin, end = data_span(view, index)
@@ -175,7 +174,7 @@ def content_bytes(view: View, lo: int, hi: int) -> int:
 
 
 def lone_content_bytes(text: bytes, rows: bytes) -> int:
-    """The same for the only entry of a block, in a fifth of the time."""
+    """Like the function above, for the only entry of a block, in a fifth of the time."""
     _, meta, last = _ROW.unpack(rows)
     end = len(text) - 1 - (last & 0xFFFF) - meta
     nbytes: int = end - (last >> 16)

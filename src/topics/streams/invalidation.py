@@ -56,7 +56,7 @@ class ActiveTemplates:
         return len(self._by_id)
 
     def activate(self, template: Template, since: int, ttl_ms: int | None, now_ms: int) -> str:
-        """Activate a template or extend its use; returns the reason for a refusal, or an empty text."""
+        """Activates a template or extends its use. Returns the reason for a refusal, or an empty text."""
         known = self._by_id.get(template.id)
         ttl_ms = ttl_ms or self._limits.default_inactivity_ttl_ms
         if known is not None:
@@ -84,7 +84,7 @@ class ActiveTemplates:
         return ""
 
     def use(self, template_id: str, now_ms: int) -> Active | None:
-        """Record that a client waits by a template; None if it is not active."""
+        """Records that a client waits by a template; None if it is not active."""
         active = self._by_id.get(template_id)
         if active is not None:
             active.used_ms = now_ms
@@ -96,7 +96,7 @@ class ActiveTemplates:
         return active.since if active is not None else 0
 
     def forget_unused(self, now_ms: int) -> list[Template]:
-        """Deactivate and return the templates that were unused for their lifetime."""
+        """Deactivates and returns the templates that were unused for their lifetime."""
         unused = [active.template for active in self._by_id.values() if now_ms - active.used_ms >= active.ttl_ms]
         for template in unused:
             del self._by_id[template.id]
@@ -110,8 +110,8 @@ class ActiveTemplates:
 # The journal: recently invalidated keys and their waiters, in memory, by generations.
 #
 # Invalidations are collected for a moment and then published together as a generation. A cursor is the journal's epoch
-# and the last generation that a client knows. For each key the journal has the last generation that invalidated it. A
-# key that it forgot or never knew counts as invalidated: a client may query again for nothing, but misses no change.
+# and the last generation that a client knows. For each key the journal has the last generation that invalidated it. An
+# unknown or dropped key counts as invalidated: a client may query again unnecessarily, but misses no change.
 #
 # Waiters are found by their keys, so a generation costs what it invalidates and wakes, however many clients wait.
 
@@ -180,7 +180,7 @@ class Journal:
     # Touching
 
     def touch(self, keys: Iterable[int], entry: int, now_ms: int) -> None:
-        """Collect keys that `entry` invalidates."""
+        """Collects keys that `entry` invalidates."""
         if not self.has_pending:
             self._begun_ms = now_ms
         if not self._all:
@@ -190,7 +190,7 @@ class Journal:
         self._last_entry = max(self._last_entry, entry)
 
     def touch_all(self, now_ms: int) -> None:
-        """Invalidate every key."""
+        """Invalidates every key."""
         if not self.has_pending:
             self._begun_ms = now_ms
         self.overflows += 1
@@ -198,7 +198,7 @@ class Journal:
         self._pending.clear()
 
     def flush(self, now_ms: int) -> list[Waiter]:
-        """Publish the collected keys as a generation and return the waiters to wake."""
+        """Publishes the collected keys as a generation and returns the waiters to wake."""
         number = self.last.number + 1
         self.last = Generation(number, self._last_entry, self._begun_ms, now_ms)
         if self._all:
@@ -207,7 +207,7 @@ class Journal:
             woken = {waiter for waiters in self._waiting.values() for waiter in waiters}
         else:
             woken = set()
-            # By the library, because there may be a hundred thousand.
+            # By a library function, because there may be a hundred thousand.
             for key in self._touched.keys() & self._pending:
                 del self._touched[key]
             self._touched.update(dict.fromkeys(self._pending, number))
@@ -220,7 +220,7 @@ class Journal:
         return list(woken)
 
     def _forget(self) -> None:
-        # Taken one by one from the front, each would be looked for behind the places of all that were taken before.
+        # Removing them one by one from the front would skip all earlier free slots each time.
         for key in list(islice(self._touched, max(len(self._touched) - self._keys_max(), 0))):
             self._floor = max(self._floor, self._touched.pop(key))
 
@@ -249,7 +249,7 @@ class Journal:
             self._waiting.setdefault(key, set()).add(waiter)
 
     def leave(self, waiter: Waiter) -> None:
-        """Remove a waiter. Idempotent."""
+        """Removes a waiter. Idempotent."""
         there = False
         for key in waiter.keys:
             waiters = self._waiting.get(key)
@@ -261,7 +261,7 @@ class Journal:
         self.waiters -= there
 
     def leave_all(self) -> list[Waiter]:
-        """Remove and return all waiters."""
+        """Removes and returns all waiters."""
         everybody = list({waiter for waiters in self._waiting.values() for waiter in waiters})
         self._waiting, self.waiters = {}, 0
         return everybody
@@ -338,7 +338,7 @@ class Surroundings(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of a wait. It is stale if the epoch is another, or if touches are now off."""
+    """The result of a wait. It is stale if the epoch has changed, or if touches are now off."""
 
     kind: str
     cursor: str
@@ -371,24 +371,24 @@ class StreamInvalidation:
         self._reading = False
         """Whether entries are being read or examined."""
         self._examined: set[int] = set()
-        """Keys that the entries being examined touch."""
+        """The keys touched by the entries being examined."""
         self._flush_due: Callable[[], None] | None = None
         self._catch_up_waiters: list[Callable[[], None]] = []
         self._unwatch = around.watch(topic, self._changed)
         self.over = False
-        """Whether it has ended: the next request starts another epoch."""
+        """Whether it has ended; the next request starts another epoch."""
 
-    # Asked from outside
+    # Requests
 
     def activate(self, request: Activation) -> list[tuple[Template, str]]:
-        """Activates templates; returns the reason of refusal for each, empty if it is active."""
+        """Activates templates. Returns the reason of refusal for each, empty if it is active."""
         now = self._use()
         return [(template, self._activate(template, request.inactivity_ttl_ms, now)) for template in request.templates]
 
     def wait(self, request: WaitRequest, done: Callable[[Outcome], None]) -> Callable[[], Outcome] | None:
-        """Calls `waiter` once a key was touched behind the cursor.
+        """Calls `waiter` when a key was touched after the cursor.
 
-        If one was touched already, the call is made at once and None is returned. Otherwise the result is a function
+        If one was touched already, it is called immediately and None is returned. Otherwise the result is a function
         that ends the wait and returns the current state.
         """
         now = self._use()
@@ -414,7 +414,7 @@ class StreamInvalidation:
         return end
 
     def when_caught_up(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back once all current entries of the stream are published. Returns a function that cancels it."""
+        """Calls back when all current entries of the stream are published. Returns a function that cancels it."""
         self._use()
         if self.is_caught_up:
             callback()
@@ -431,13 +431,13 @@ class StreamInvalidation:
         return max(self.topic.head - self.position, 0)
 
     def end(self) -> None:
-        """End all waits: touches are off, or the stream is deleted."""
+        """Ends all waits: touches are off, or the stream is deleted."""
         if self.over:
             return
         self.over = True
         self._unwatch()
         if self._flush_due is not None:
-            # Takes it back.
+            # Cancels it.
             self._flush_due()
         for waiter in self.journal.leave_all():
             waiter.wake()
@@ -451,7 +451,7 @@ class StreamInvalidation:
         now = self.used_ms = self._around.steady_ms()
         forgotten = self.templates.forget_unused(now)
         if forgotten:
-            # Waiters by one of them must ask again, because its keys are no longer computed.
+            # Waiters by one of them must query again, because its keys are no longer computed.
             self._touch([template.key for template in forgotten], self.position - 1)
         return now
 
@@ -481,7 +481,8 @@ class StreamInvalidation:
         return "templateKey" if restricted else "fineKey", request.keys.union(extra)
 
     def _unseen(self, request: WaitRequest, since: int) -> bool:
-        """Whether something was touched before a template was active: nobody knows whether it was a key of it."""
+        """Returns whether something was touched before a template was active, so that it may have been one of its
+        keys."""
         begun = [self.templates.begun(template_id) for template_id in request.templates]
         return since < max(begun, default=0) and self.journal.is_touched(frozenset((ANYTHING,)), since)
 
@@ -501,7 +502,7 @@ class StreamInvalidation:
         try:
             self._unwatch = self._around.watch(self.topic, self._changed)
         except TopicsError:
-            # The stream is gone for its users.
+            # The stream no longer exists for clients.
             self.end()
             return
         if self._around.settings(self.topic) != self.settings:
@@ -561,7 +562,7 @@ class StreamInvalidation:
             return
         counters, keys = self.counters, self._examined
         skip = self.settings.on_missing_before == "skipBefore"
-        # A copy, because templates come and go meanwhile.
+        # A copy, because templates may change meanwhile.
         templates = list(self.templates.by_entity.get(entity, ()))
         touched = yield from touched_by(change, templates, skip, self.budget.left)
         keys.update((ANYTHING, touched.table))
@@ -580,11 +581,11 @@ class StreamInvalidation:
         self._flush_later()
 
     def _touch_all(self) -> None:
-        """Invalidate everything, because entries were lost or could not be read."""
+        """Invalidates everything, because entries were lost or could not be read."""
         self.journal.touch_all(self._around.wall_ms())
         self._flush_later()
 
-    # Telling
+    # Notification
 
     def _flush_later(self) -> None:
         if self._flush_due is None and not self.over:
@@ -601,7 +602,7 @@ class StreamInvalidation:
         self._notify_caught_up()
 
     def _wake(self, woken: list[Waiter]) -> None:
-        """Notify some waiters now, and the rest in later turns of the loop."""
+        """Notifies some waiters now, and the rest in later turns of the loop."""
         for waiter in woken[:_WAKES]:
             waiter.wake()
         rest = woken[_WAKES:]
@@ -616,14 +617,14 @@ class StreamInvalidation:
 
 
 def _nothing() -> None:
-    """Do nothing."""
+    """Does nothing."""
 
 
 # Invalidation of all streams with requests.
 
 _SWEEP_S = 60.0
 _KEYS_MAX = 1_000_000
-"""Keys in all journals together, about 100 bytes each."""
+"""The maximum number of keys in all journals, about 100 bytes each."""
 _KEYS_MIN = 64
 
 
@@ -667,7 +668,7 @@ class InvalidationService:
             touch.end()
 
     def _sweep(self) -> None:
-        """Stop the invalidation of streams without requests; a later request starts another epoch."""
+        """Stops the invalidation of streams without requests; a later request starts another epoch."""
         now = self._engine.steady()
         for topic, touch in list(self._streams.items()):
             unused_ms = now - touch.used_ms

@@ -76,7 +76,7 @@ class ForkPoint(NamedTuple):
     asked: Position
     """The requested position without the sub-offset."""
     cut: bytes | None
-    """The first part of an entry that the fork has only in part."""
+    """The first part of an entry that the fork includes only in part."""
     key: str | None
 
 
@@ -94,7 +94,7 @@ def find_fork_point(engine: Engine, source: Topic, fork: ForkFrom) -> ForkPoint:
 
 
 def _values(source: Topic, counter: int, sub_offset: int) -> int:
-    """The position after some values of an append. Where the append's end is unknown, up to the stream's end."""
+    """The position after some values of an append. If the append's end is unknown, up to the stream's end."""
     if not sub_offset:
         return 0
     room = source.visible_head - counter
@@ -109,7 +109,7 @@ def _values(source: Topic, counter: int, sub_offset: int) -> int:
 def _beginning(engine: Engine, source: Topic, asked: Position, sub_offset: int) -> tuple[bytes, str | None]:
     """The bytes of the entry at a position, up to the sub-offset, and its key."""
     requested, reader = asked.in_block + sub_offset, engine.reader
-    # Only that entry, which may be deleted. A read may stop before a character that would be cut.
+    # Only that entry, which may be deleted. A read may stop before a character that would be split.
     spec = ReadSpec(
         position=Position(asked.counter), as_json=False, max_records=1, max_bytes=requested + CHARACTER_MORE,
         up_to=asked.counter + 1, splits=True,
@@ -136,8 +136,8 @@ def _refusal(problem: str) -> InvalidRequestError:
 
 # Listing: the fields that a page of streams needs.
 #
-# Beyond `awake_topics` most streams of a page sleep. A list wakes nobody, and makes no topic of what it finds in the
-# snapshot either: of a stream that sleeps it reads four values, and everything else is as it must be for one to sleep.
+# Beyond `awake_topics` most streams of a page are paged out. A list pages no topic in: of a paged-out stream it reads
+# four values from the snapshot; all others follow from the conditions of paging out.
 
 
 class ListedInfo(msgspec.Struct, frozen=True, gc=False):
@@ -162,7 +162,8 @@ def listed_resident(topic: Topic) -> ListedInfo:
 
 
 def listed_paged_out(peek: TopicPeek) -> ListedInfo:
-    """The same for a paged-out topic, which has no segments, no end and no profile (`may_page_out`)."""
+    """Like the function above, for a paged-out topic, which has no segments, no profile and is not closed
+    (`may_page_out`)."""
     return ListedInfo(peek.name, peek.created_ts, None, peek.epoch, peek.head, -1)
 
 
@@ -174,7 +175,7 @@ def sealed_through(topic: Topic) -> int:
 CONTENT_TYPE_BYTES_MAX = 1024
 """Maximum length of a content type, which is stored with every bytes entry."""
 TTL_S_MAX = 9_999_999_999
-"""317 years: every end of such a lifetime is still a valid date."""
+"""317 years: every end of such a lifetime is a valid date."""
 DEFAULT_TYPE = "application/octet-stream"
 
 
@@ -216,7 +217,7 @@ class Created(msgspec.Struct, frozen=True):
 
 class Deleted(msgspec.Struct, frozen=True):
     next_offset: str
-    """The offset at which the stream ended."""
+    """The offset of the stream's end."""
     routers_removed: list[str]
     """Routers that had the stream as source or destination."""
 
@@ -261,7 +262,7 @@ class Lifecycle:
         self._config = TopicConfig(durability=durability)
 
     def create(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
-        """Create a stream, or confirm that it exists as requested. Raises errors that are known at once."""
+        """Creates a stream, or confirms that it exists as requested. Raises errors that are detected immediately."""
         engine = self._engine
         engine.check_accepting()
         check_stream_name(name)
@@ -428,7 +429,7 @@ class Lifecycle:
             pairs.append(("expiry", state.expires_ms if state is not None else None, request.expires_ms))
         return pairs
 
-    # The others
+    # Other operations
 
     def delete(self, name: str, done: DeletedDone) -> None:
         engine = self._engine
@@ -451,7 +452,7 @@ class Lifecycle:
 
 
 def _inherited(source: Topic | None, point: ForkPoint | None) -> Description | None:
-    """The contract of a fork: that of its source at the fork point."""
+    """Returns the contract of a fork: the contract of its source at the fork point."""
     state = stream_of(source) if source is not None else None
     if state is None or state.description is None or point is None:
         return None
@@ -472,7 +473,7 @@ def describe(topic: Topic) -> StreamInfo:
 
 
 def _check_settings(request: CreateRequest) -> None:
-    """Check values that are stored or returned for the lifetime of the stream."""
+    """Checks values that are stored or returned for the lifetime of the stream."""
     if len(request.content_type.encode()) > CONTENT_TYPE_BYTES_MAX:
         raise InvalidRequestError(
             f"Content-Type: at most {CONTENT_TYPE_BYTES_MAX} bytes are allowed",
@@ -486,7 +487,7 @@ def _check_settings(request: CreateRequest) -> None:
 
 
 def check_not_reserved(name: str) -> None:
-    """Refuse names that are reserved or that no URL path can express."""
+    """Refuses names that are reserved or cannot be part of a URL path."""
     if is_reserved_name(name):
         raise InvalidRequestError(f"{quoted(name)} is a reserved name: no stream can have it", field="name")
 

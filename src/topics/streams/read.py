@@ -1,4 +1,5 @@
-"""Stream reads: the same plan as for a topic, but only the data of entries is cut out, optionally of one routing key.
+"""Stream reads: the plan of a topic read, from which only the data of entries is extracted, optionally of one routing
+key.
 
 An answer has a maximum of entries and bytes, and ends between two entries: an entry larger than that is an answer by
 itself. Only reads that continue within one response (`ReadSpec.splits`) are cut inside an entry of a bytes stream, and
@@ -32,7 +33,7 @@ CHUNK_BYTES = 1024 * 1024
 SCAN_RECORDS = 50_000
 """Maximum entries that one keyed read examines; the next read continues."""
 _TOGETHER = 256
-"""The number of entries promoted together; at most so many are promoted twice because they did not fit."""
+"""The number of entries promoted together; at most this many are promoted twice because they did not fit."""
 
 _LARGE_BYTES = 4 * CHUNK_BYTES
 """Decoding a larger entry takes some milliseconds."""
@@ -93,7 +94,7 @@ class StreamSlice(msgspec.Struct, frozen=True):
 
 
 def joined(slices: Sequence[StreamSlice], as_json: bool) -> StreamSlice:
-    """Join slices that follow each other, of which only the first may begin with a gap."""
+    """Joins consecutive slices, of which only the first may begin with a gap."""
     first, last = slices[0], slices[-1]
     if len(slices) == 1:
         return first
@@ -125,7 +126,7 @@ def read_slice(
     promoter: Promoter | None,
     done: Callable[[StreamSlice | TopicsError], None],
 ) -> None:
-    """Execute one plan; on a thread if entries of earlier versions take long."""
+    """Executes one plan; on a thread if entries of earlier versions take long."""
     loop = get_ident()
 
     def cut(plan: ReadPlan, reader: RunReader) -> StreamSlice:
@@ -138,8 +139,8 @@ def read_slice(
 
 
 def _cut_place(entry: Entry, begin: int, end: int) -> int:
-    """Where to cut an entry that continues after `end`: not later, and if possible neither inside a character nor
-    inside a line break, because clients decode each answer separately."""
+    """Returns the position at which to split an entry that continues after `end`: not later, and if possible neither
+    inside a character nor inside a line break, because clients decode each answer separately."""
     around = entry.part(max(end - CHARACTER_MORE, begin), end + 1)
     before, behind = around[:-1], around[-1]
     back = 0
@@ -163,7 +164,7 @@ class _Cut:
     ) -> None:
         self._patient = patient
         self._steps = MAX_PROMOTION_STEPS if patient else PORTION_STEPS
-        """Ops of lenses that this answer may still do."""
+        """The remaining ops of lenses of this answer."""
         self._spec = spec
         self._promoter = promoter
         self._promoted = False
@@ -171,7 +172,7 @@ class _Cut:
         self._reader = reader
         self._pieces: list[bytes | memoryview] = []
         self._more = 0
-        """Entries beyond one for each piece."""
+        """The number of entries beyond one for each piece."""
         self._size = 0
         self._remaining = spec.max_records
         self._in_block = 0
@@ -211,12 +212,12 @@ class _Cut:
         return StreamSlice(body, len(self._pieces) + self._more, position, plan.head, plan.tombstone, promoted_to)
 
     def _take_back(self, count: int, more: int, size: int, requested: int, in_block: int) -> None:
-        """Discard the entries taken from a failed run; the cursor is still before it."""
+        """Discards the entries taken from a failed run; the cursor is still before it."""
         del self._pieces[count:]
         self._more, self._size, self._remaining, self._in_block = more, size, requested, in_block
 
     def _take_run(self, run: Run, lo: int, hi: int) -> int:
-        """Take the fitting entries from a run; returns the index after the last examined entry."""
+        """Takes the fitting entries from a run. Returns the index after the last examined entry."""
         if self._key is not None and not run.traits & TRAIT_TAGS:
             return hi
         keyed = self._key is not None
@@ -249,7 +250,7 @@ class _Cut:
         return index.postings_at(place)
 
     def _take_postings(self, run: Run, postings: list[int], lo: int, hi: int) -> int:
-        """Take entries by their index; returns the index after the last examined one."""
+        """Takes entries by their index. Returns the index after the last examined one."""
         at, last = bisect_left(postings, lo), bisect_left(postings, hi)
         while at < last:
             if self._remaining <= 0:
@@ -266,7 +267,8 @@ class _Cut:
         return hi
 
     def _take_view(self, view: View, lo: int, hi: int, first_entry: int) -> int:
-        """Take what fits from a view; `first_entry` is the entry of its record 0, and counts from 0, as seqs from 1."""
+        """Takes the fitting entries from a view; `first_entry` is the entry of its record 0, counted from 0 (seqs count
+        from 1)."""
         if self._key is not None:
             matches = [index for index, text in tag_texts(view, lo, hi) if text == self._key]
             return self._take_some(view, matches, hi, first_entry)
@@ -294,7 +296,7 @@ class _Cut:
         return stop
 
     def _take_older(self, promoter: Promoter, view: View, lo: int, hi: int, first_entry: int) -> int:
-        """Take entries of earlier versions, many at once while there is room."""
+        """Takes entries of earlier versions, many at once while there is room."""
         while lo < hi and self._remaining > 0:
             version = promoter.version_of(first_entry + lo)
             stop = min(hi, lo + self._remaining, lo + _TOGETHER)
@@ -320,8 +322,8 @@ class _Cut:
         return lo
 
     def _affordable(self, promoter: Promoter, version: int, view: View, lo: int, hi: int) -> int:
-        """Up to where entries of a version can be promoted within the answer's steps: at least the first of
-        an answer, or `SliceTooLongError`."""
+        """Returns the end of the entries of a version that can be promoted within the answer's steps: at least the
+        first of an answer; otherwise raises `SliceTooLongError`."""
         if not self._patient and promoter.ops_to_compile(version) > MAX_BUILT_OPS:
             if not self._pieces:
                 raise SliceTooLongError
@@ -349,7 +351,7 @@ class _Cut:
         return False
 
     def _take_some(self, view: View, indexes: Iterable[int], hi: int, first_entry: int) -> int:
-        """Take single entries; returns the index after the last examined one."""
+        """Takes single entries. Returns the index after the last examined one."""
         text, promoter, place = memoryview(view.text), self._promoter, self._spec.position
         for index in indexes:
             if self._remaining <= 0:
@@ -393,18 +395,20 @@ class _Cut:
             raise SliceTooLongError
 
 
-# Sizes of streams: the bytes that a reader gets of all entries. JSON is stored as it was sent, and its size is counted
-# when it is written. Bytes are stored as base64, whose padding only the text contains: the sealer measures each segment
+# Sizes of streams: the bytes that a reader gets of all entries. JSON is stored verbatim, and its size is counted when
+# it is written. Bytes are stored as base64, whose padding only the text contains: the sealer measures each segment
 # while it has the text in memory, and entries that are not sealed are measured on request.
 
 _SIZED_ENTRIES = 16_384
 _SIZED_TEXT = 1024 * 1024
-"""The maximum numbers of newest entries, and of bytes of segments, that are examined for one answer. Others are
-estimated: entries of segments that an earlier release sealed, or of which some entries are gone."""
+"""The maximum numbers of newest entries, and of bytes of segments, that are examined for one answer.
+
+Others are estimated: entries of segments that an earlier release sealed, or of which some entries were removed.
+"""
 
 
 class ContentSizes:
-    """The bytes of the live entries of a stream as readers get them: without keys, meta and base64."""
+    """Returns the bytes of the live entries of a stream as returned to readers: without keys, meta and base64."""
 
     def __init__(self, topic: Topic, reader: RunReader) -> None:
         state = stream_of(topic)
@@ -456,7 +460,7 @@ class ContentSizes:
         return size
 
     def _estimate(self, run: Run) -> int:
-        """From the average entry where the segment was measured; otherwise with one byte of padding for each."""
+        """From the average entry if the segment was measured; otherwise with one byte of padding for each."""
         if isinstance(run, Segment) and run.content_bytes >= 0 and run.payload_bytes:
             return run.content_bytes * run.live_bytes // run.payload_bytes
         return max((run.live_bytes - run.live * self._wrapping) * 3 // 4 - run.live, 0)

@@ -45,7 +45,7 @@ class StreamMark(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Origin(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The source of a fork, and up to which record the fork reads there."""
+    """The source of a fork, and the last record that the fork reads from it."""
 
     topic_id: int
     upto: int
@@ -75,8 +75,10 @@ class StreamPart(msgspec.Struct, array_like=True, frozen=True):
     retired: bool = False
     origin: Origin | None = None
     epochs: list[tuple[int, int]] = []
-    """For a fork that an earlier version made, from the oldest ancestor on: up to which counter its offsets have which
-    epoch. It is derived from the sources now, because the list grows with every fork of a fork."""
+    """For a fork of an earlier version, from the oldest ancestor on: the epoch of its offsets up to each counter.
+
+    It is derived from the sources now, because the list grows with every fork of a fork.
+    """
     fork: ForkRequest | None = None
     contract: bytes = b""
     """The contract (`topics.schema.contract`); empty if there is none."""
@@ -108,7 +110,7 @@ def encode_mark(mark: StreamMark) -> bytes:
 
 
 def encode_creation(part: StreamPart, created: bytes) -> bytes:
-    """The body of a STREAM_CREATE frame up to its block; `created` is the body of the CREATE frame it stands for."""
+    """Encodes a STREAM_CREATE frame up to its block; `created` is the body of the equivalent CREATE frame."""
     encoded = _encode(part)
     return b"".join((_U32.pack(len(encoded)), encoded, _U32.pack(len(created)), created))
 
@@ -146,7 +148,7 @@ def stream_block_in(kind: FrameKind, body: memoryview) -> memoryview | None:
 
 
 def head_at_creation(frame: Frame) -> int:
-    """The first seq of a new topic: a fork continues where it left its source."""
+    """Returns the first seq of a new topic: a fork continues after its fork point."""
     if frame.kind is FrameKind.STREAM_CREATE:
         origin = part_in(frame).origin
         return origin.upto if origin is not None else 0

@@ -1,4 +1,4 @@
-"""Durable Streams behind one object, as `engine.Engine` is for topics."""
+"""Durable Streams behind one object, like `engine.Engine` for topics."""
 
 from collections.abc import Callable, Iterator
 from itertools import chain, filterfalse, islice
@@ -43,7 +43,7 @@ from topics.streams.stream_state import (
 
 _LISTED_MAX = 1000
 _PIECES_MAX = 64
-"""Ancestors that one read of a fork takes entries from; the next read continues."""
+"""The maximum number of ancestors that a read of a fork uses; the next read continues."""
 _RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
 
 
@@ -56,9 +56,11 @@ class Streams:
         later: Later | None = None,
         coverage: IndexCoverage | None = None,
     ) -> None:
-        """`durability` is that of streams that are created. `later` sets a timer: batches of a producer that come
-        before their turn wait for it, and are refused at once without it. `coverage` returns how far index files cover
-        streams; without it no index files exist."""
+        """`durability` is the class of new streams.
+
+        `later` sets a timer: early batches of a producer wait for it; without it they are refused immediately.
+        `coverage` reports the coverage of streams by index files; without it no index files exist.
+        """
         self.engine = engine
         self.search = search
         self._lifecycle = Lifecycle(engine, durability)
@@ -81,21 +83,21 @@ class Streams:
         self._appender.append(name, request, done)
 
     def contract(self, name: str) -> Contract:
-        """The contract of a stream."""
+        """Returns the contract of a stream."""
         return contract_of(self.topic(name))
 
     def update_schema(self, name: str, body: bytes | SchemaUpdate, done: ContractDone) -> None:
-        """Install a schema, a routing key or a search description."""
+        """Installs a schema, a routing key or a search description."""
         self._check_writable(name)
         self._contracts.update_schema(name, body, done)
 
     def update_profile(self, name: str, body: bytes, done: ContractDone) -> None:
-        """Set the profile of a stream."""
+        """Sets the profile of a stream."""
         self._check_writable(name)
         self._contracts.update_profile(name, body, done)
 
     def _check_writable(self, name: str) -> None:
-        """Raise SystemStreamError for a system stream. Every change requested by a user is checked here first."""
+        """Raises SystemStreamError for a system stream. Every change requested by a user is checked here first."""
         if name in SYSTEM_STREAMS:
             topic = self.engine.find(name)
             if topic is not None and is_own_stream(topic):
@@ -126,13 +128,15 @@ class Streams:
         return stream_of(topic)
 
     def renew_ttl(self, topic: Topic) -> None:
-        """Renew the time to live of a stream because it is read."""
+        """Renews the time to live of a stream because it is read."""
         if topic.guard is not None:
             self.engine.streams.renew(topic)
 
     def locate(self, topic: Topic, offset: str, since_ms: int | None = None) -> Position:
-        """The position where a read begins; without an offset, at a timestamp or at the start. It may lie beyond the
-        end: such a read returns nothing until the stream has passed it."""
+        """The position where a read begins; without an offset, at a timestamp or at the start.
+
+        It may be beyond the end: such a read returns nothing until the stream has passed it.
+        """
         self.engine.catch_up(topic)
         if offset == NOW:
             return Position(topic.head)
@@ -141,7 +145,7 @@ class Streams:
         return Position(0 if since_ms is None else seek_time(topic, self.engine.reader, since_ms))
 
     def read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
-        """Read from a position. A read of a fork continues across the fork point."""
+        """Reads from a position. A read of a fork continues across the fork point."""
         self.check_there(topic)
         if spec.position.counter > topic.head:
             done(StreamSlice(b"[]" if spec.as_json else b"", 0, spec.position, topic.head, None))
@@ -159,12 +163,12 @@ class Streams:
             _ForkRead(self.engine, topic, spec, done).run()
 
     def watch(self, topic: Topic, woken: Callable[[], None]) -> Callable[[], None]:
-        """Call back once after the stream's next change; returns a function that cancels it."""
+        """Calls back once after the stream's next change. Returns a function that cancels it."""
         self.check_there(topic)
         return self.engine.watch_topic(topic, woken)
 
     def check_there(self, topic: Topic) -> None:
-        """Raise if a stream was deleted since it was looked up, or recreated under the same name."""
+        """Raises if a stream was deleted since its lookup, or recreated under the same name."""
         check_visible(topic if self.engine.exists(topic) else None, topic.name)
 
     def check_kept(self, topic: Topic, offset: str, found: StreamSlice) -> None:
@@ -211,8 +215,7 @@ class Streams:
     def _names(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...], system: bool) -> Iterator[str]:
         engine = self.engine
         if not allowed and not prefix and not after:
-            # By place in the list: a caller that asks for the last page of a million does not pay for the pages before
-            # it.
+            # By index: the last page of a million costs no more than the first.
             return engine.names_at(skip) if system else self._user_names_at(skip)
         seen = (engine.names_from(one, after) for one in _within(prefix, allowed))
         names = chain.from_iterable(seen)
@@ -246,8 +249,10 @@ def _promoter(topic: Topic) -> Promoter | None:
 
 
 class _ForkRead:
-    """A read that may continue across fork points, piece by piece. A loop and no recursion: a stream may have been
-    forked from forks any number of times."""
+    """A read that may continue across fork points, piece by piece.
+
+    A loop and not a recursion, because chains of forks have any length.
+    """
 
     def __init__(
         self, engine: Engine, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]
@@ -257,7 +262,7 @@ class _ForkRead:
         self._answered = self._running = False
 
     def run(self) -> None:
-        """Read pieces for as long as they are answered at once; the others call this again."""
+        """Reads pieces while they are answered immediately; the others call this again."""
         self._answered = True
         while self._answered:
             self._answered, self._running = False, True
@@ -285,12 +290,12 @@ class _ForkRead:
             self.run()
 
     def _finish(self, last: StreamSlice | TopicsError) -> None:
-        """Answer with the entries read. A later gap or error is left to the next read."""
+        """Answers with the read entries. A later gap or error is left to the next read."""
         self._done(joined(self._slices, self._spec.as_json) if self._slices else last)
 
 
 def _at_fork(topic: Topic, position: Position) -> bool:
-    """Whether a position is a fork point of the stream or of an ancestor."""
+    """Returns whether a position is a fork point of the stream or of an ancestor."""
     origin, (counter, in_block) = topic.origin, position
     return origin is not None and not in_block and counter <= origin.upto and origin.holder(counter)[1] == counter
 
@@ -311,6 +316,6 @@ def _within(prefix: str, allowed: tuple[str, ...]) -> Iterator[str]:
 
 
 def _was_seen(topic: Topic, loss: Tombstone) -> bool:
-    """Whether an offset lies behind entries that the stream had before it came back from a backup without them."""
+    """Returns whether an offset is after entries that the stream lost in a restore from a backup."""
     skipped = [lost for lost in topic.lost or () if lost.reason in (LossReason.RESTORED, LossReason.FAILOVER)]
     return any(lost.from_seq < loss.gap_from <= lost.to_seq for lost in skipped)

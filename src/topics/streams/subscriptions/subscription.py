@@ -78,9 +78,9 @@ class BadTokenError(TopicsError):
 
 # Patterns of stream names: `*` stands for a part of one segment, `**` for any number of segments.
 #
-# A pattern is somebody's text and is tried on every new name, so no pattern may take long on any name. One with a
-# single wildcard is a beginning and an end. One with more is first held against the texts between its wildcards, and
-# then walked along the name once, with all places in the pattern at which one can be as the bits of one number.
+# A pattern comes from a client and is compared with every new name, so no pattern may take long on any name. A pattern
+# with a single wildcard is a prefix and a suffix. Others are first checked by the texts between their wildcards, and
+# then run along the name once as a nondeterministic automaton, whose states are the bits of one number.
 
 _TOKEN = re.compile(r"\*\*/?|\*|[^*]+")
 DEEP_MAX = 2
@@ -176,7 +176,7 @@ def _walker(tokens: list[str]) -> Callable[[str], bool]:
 
 
 def literal_prefix(pattern: str) -> str:
-    """The common prefix of all matching names."""
+    """Returns the common prefix of all matching names."""
     return pattern.partition("*")[0]
 
 
@@ -271,7 +271,7 @@ class Subscription:
         self.generation = 0
         self.links: dict[str, Link] = {}
         self.left_out: dict[str, int] = {}
-        """Removed streams, with their epochs: a new stream with the same matching name is included."""
+        """Removed streams, with their epochs: a new stream of the same matching name is included."""
         self.pending: set[str] = set()
         """Linked streams with entries after the acknowledged offset."""
         self.claim: Claim | None = None
@@ -289,9 +289,8 @@ class Subscription:
 
     def is_within(self, prefixes: Owner) -> bool:
         """Whether a key with these prefixes may access the subscription: its owner's prefixes and every stream that it
-        follows must lie within them. A subscription without an owner, from an older server, is judged by its streams
-        alone.
-        """
+        follows must lie within them. A subscription without an owner, from an earlier release, is judged by its streams
+        only."""
         if not prefixes:
             return True
         if self.owner == ():
@@ -375,7 +374,7 @@ class Leases:
         return claim
 
     def check_token(self, subscription_id: str, token: str, generation: int) -> None:
-        """Raises BadTokenError unless the token was given out for this generation of a subscription of that id."""
+        """Raises BadTokenError unless the token was issued for this generation of a subscription of that id."""
         word, _, mark = token.partition(".")
         if not compare_digest(mark.encode(), self._marked(subscription_id, generation, word).encode()):
             raise BadTokenError()

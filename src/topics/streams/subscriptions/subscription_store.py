@@ -40,7 +40,7 @@ class Store:
             self._topic.guard = self._guard
 
     def load(self) -> Iterator[dict[str, Any]]:
-        """All changes, the oldest first."""
+        """Yields all changes, oldest first."""
         topic, cursor = self._topic, 0
         while topic is not None and cursor < topic.head:
             plan = plan_read(topic, ReadRequest(from_seq=cursor, limit=1000))
@@ -68,8 +68,10 @@ class Store:
         self._engine.write(topic, Batch(records=[Record.of(change) for change in changes]), written)
 
     def rewrite(self, state: Sequence[object], done: Callable[[], None]) -> None:
-        """Puts the whole state in the place of the changes that led to it. `done` is told when that is over, whatever
-        became of it: until then everything is there twice, and after a failure as it was."""
+        """Replaces the changes by the whole state (log compaction).
+
+        `done` is called at the end in any case: until then everything exists twice, and a failure changes nothing.
+        """
         topic = self._topic
         assert topic is not None, "what is rewritten was written before"
         first = topic.staged_head + 1
@@ -82,7 +84,7 @@ class Store:
             try:
                 self._engine.delete_records(NAME, DeleteSelector(first, None), lambda outcome: done())
             except TopicsError:
-                done()  # They are only in the way; the next time they go.
+                done()  # They are only obsolete; the next compaction removes them.
             finally:
                 self._guard.lifted = False
 
@@ -97,7 +99,7 @@ Change = dict[str, object]
 
 _REWRITE_AT = 1000
 _ACKS_TOGETHER = 500
-"""Places in streams that one change keeps: a record for each of ten thousand would hold the loop for long."""
+"""The number of positions in streams in one change: a record for each of ten thousand would block the loop."""
 
 
 class SubscriptionTable:
@@ -118,7 +120,7 @@ class SubscriptionTable:
 
     @property
     def signer(self) -> Signer:
-        """The key that signs. It is made when it is first needed and kept with the first subscription."""
+        """The signing key. It is created on first use and stored with the first subscription."""
         if self._signer is None:
             self._seed = self._engine.entropy.token(SEED_BYTES)
             self._signer = Signer(self._seed)
@@ -129,7 +131,7 @@ class SubscriptionTable:
         self._of_owner[subscription.owner or ()] += 1
 
     def remove(self, subscription: Subscription | None) -> None:
-        """Removes a subscription, if there is one."""
+        """Removes a subscription, if it exists."""
         if subscription is not None:
             del self.all[subscription.id]
             self._of_owner[subscription.owner or ()] -= 1
@@ -139,11 +141,11 @@ class SubscriptionTable:
         return self._of_owner[owner]
 
     def mark(self, text: str) -> str:
-        """A MAC of a text by this server's secret."""
+        """Returns a MAC of a text by this server's secret."""
         return self.signer.mark(text)
 
     def write(self, changes: Sequence[Change], done: Outcome) -> None:
-        """Persist changes atomically; `done` is called once they are durable."""
+        """Persists changes atomically; `done` is called when they are durable."""
         if not self._key_kept:
             changes = [self._key(), *changes]
 
@@ -262,7 +264,7 @@ def drop_change(subscription: Subscription) -> Change:
 
 
 def ack_changes(subscription: Subscription, offsets: dict[str, str]) -> list[Change]:
-    """How far some streams are acknowledged. Where that is the start there is nothing to keep."""
+    """The acknowledged offsets of some streams, except for those at the start."""
     moved = [(name, offset) for name, offset in offsets.items() if offset != START]
     if len(moved) == 1:
         return [{"op": "ack", "id": subscription.id, "path": moved[0][0], "offset": moved[0][1]}]
@@ -284,7 +286,7 @@ def generation_change(subscription: Subscription) -> Change:
     return {"op": "generation", "id": subscription.id, "generation": subscription.generation}
 
 
-# Streams of subscriptions: matching, watching, and which have new entries.
+# Streams of subscriptions: matching, watching, and detection of new entries.
 
 MATCHES_MAX = 10_000
 """The maximum number of streams that a pattern may match at creation: each is watched, and listed in every answer."""
@@ -316,7 +318,7 @@ class Links:
         return [name for name in names if subscription.matches(name) and not is_server_name(name)]
 
     def match_all(self, subscription: Subscription, done: Callable[[list[str] | TopicsError], None]) -> None:
-        """The asynchronous form: a number of names at a time, as there may be very many."""
+        """The asynchronous form: in portions, because there may be very many names."""
         pattern = subscription.request.pattern
         found: list[str] = []
 
@@ -354,10 +356,9 @@ class Links:
         return topic.epoch if topic is not None else 0
 
     def place(self, name: str, offset: str) -> str:
-        """An acknowledged offset in the server's own spelling, in which offsets can be compared; the start where it is
-        one of an earlier stream of that name. Raises InvalidRequestError for a place that the stream has not reached:
-        everything up to there would count as done, and nothing could ever be acknowledged again.
-        """
+        """Returns an acknowledged offset in canonical form, in which offsets can be compared; the start if it belongs
+        to an earlier stream of that name. Raises InvalidRequestError for an offset beyond the end: later entries would
+        count as acknowledged."""
         epoch, _, _ = decode_offset(offset)
         topic = self._engine.find(name)
         if topic is None or not topic.created:
@@ -370,7 +371,7 @@ class Links:
             raise InvalidRequestError(f"acks: {error.message}", field="acks") from error
 
     def look(self, subscription: Subscription, name: str) -> None:
-        """Check whether a stream has new entries, and watch it."""
+        """Checks whether a stream has new entries, and watches it."""
         link = subscription.links.get(name)
         if link is None or self._table.all.get(subscription.id) is not subscription:
             return
@@ -383,7 +384,7 @@ class Links:
             try:
                 link.unwatch = self._streams.watch(self._streams.topic(name), woken)
             except TopicsError:
-                # It is not there, or no longer.
+                # It does not exist, or was deleted.
                 subscription.pending.discard(name)
                 if not link.explicit:
                     del subscription.links[name]
@@ -395,7 +396,7 @@ class Links:
             subscription.pending.discard(name)
 
     def moved(self, subscription: Subscription, offsets: dict[str, str]) -> None:
-        """Apply durable acknowledgements."""
+        """Applies durable acknowledgements."""
         for name, offset in offsets.items():
             link = subscription.links.get(name)
             if link is not None:
@@ -404,7 +405,7 @@ class Links:
                     subscription.pending.discard(name)
 
     def cut(self, subscription: Subscription, name: str) -> None:
-        """Unlink a stream."""
+        """Unlinks a stream."""
         link = subscription.links.pop(name, None)
         subscription.pending.discard(name)
         if link is not None and link.unwatch is not None:
@@ -435,7 +436,7 @@ class Links:
                 self._look_later(subscription, topic.name)
 
     def _look_later(self, subscription: Subscription, name: str) -> None:
-        # When the tick is over: the topic is just coming to be, and may bring its first records along.
+        # At the end of the tick: the topic is just being created, possibly with its first records.
         self._engine.defer(lambda: self.look(subscription, name))
 
     def _is_pending(self, name: str, link: Link) -> bool:

@@ -38,7 +38,7 @@ from topics.streams.subscriptions.webhook_security import Signer, check_url
 from topics.streams.subscriptions.webhooks import Deliver, Wakes
 
 _KEPT_AT_ONCE = 250
-"""Streams that a new subscription is given in one turn of the loop."""
+"""The number of streams added to a new subscription in one turn of the loop."""
 
 
 class Ack(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ class Granted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SubscriptionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How many there may be; 0 is no limit. Keys with the same prefixes count as one."""
+    """The maximum number of subscriptions; 0 means no limit. Keys with the same prefixes count as one."""
 
     max_subscriptions: int = 10_000
     max_subscriptions_per_key: int = 1_000
@@ -128,7 +128,7 @@ class Subscriptions:
             return
         self._check_room(owner)
         made = Subscription(subscription_id, request, base_url, self._engine.wall(), owner)
-        # For streams that are there already it begins at their end.
+        # Existing streams begin at their end.
         made.links = {name: Link(True, self._links.tail(name)) for name in request.streams}
         self._coming[subscription_id] = []
         self._coming_of[owner] += 1
@@ -156,8 +156,9 @@ class Subscriptions:
         self._links.match_all(made, matched)
 
     def _keep(self, made: Subscription, matching: list[str], done: Outcome) -> None:
-        """Stores a new subscription with the streams it has. Streams that were created during the scan for matches are
-        included, from their start.
+        """Stores a new subscription with its streams.
+
+        Streams that were created during the scan for matches are included, from their start.
         """
         for name in matching[:_KEPT_AT_ONCE]:
             if name not in made.links:
@@ -239,7 +240,7 @@ class Subscriptions:
         self._table.write([unlink_change(found, name, epoch)], written)
 
     def claim(self, subscription_id: str, worker: str, done: Callable[[Granted | TopicsError], None]) -> None:
-        """Hands the subscription to a worker that asks for it."""
+        """Leases the subscription to a worker."""
         found = self.get(subscription_id)
         if found.request.type != "pull-wake":
             raise InvalidRequestError("a webhook subscription is not claimed: the server calls")
@@ -270,7 +271,7 @@ class Subscriptions:
         self._wakes.keep(found, written)
 
     def ack(self, subscription_id: str, token: str, said: Acks, done: Callable[[bool | TopicsError], None]) -> None:
-        """Takes acknowledgements, which only move forward; returns whether more entries are pending."""
+        """Processes acknowledgements, which only move forward. Returns whether more entries are pending."""
         found = self._held(subscription_id, token, said.generation)
         claim = self._leases.held(found, token, said.wake_id, said.generation)
         moved: dict[str, str] = {}
@@ -284,7 +285,7 @@ class Subscriptions:
         self._finalize_claim(found, claim, moved, said.done, done)
 
     def release(self, subscription_id: str, token: str, wake_id: str, generation: int) -> None:
-        """Takes a claim back without an acknowledgement."""
+        """Releases a claim without an acknowledgement."""
         found = self._held(subscription_id, token, generation)
         self._leases.held(found, token, wake_id, generation)
         self._leases.end(found)
@@ -297,13 +298,13 @@ class Subscriptions:
         return self.get(subscription_id)
 
     def _finished(self, subscription: Subscription, claim: Claim) -> None:
-        """A webhook answered that it is done: with everything there was when it was called."""
+        """Handles a webhook's answer that everything reported in the call is processed."""
         links = subscription.links
         moved = {n: offset for n, offset in claim.snapshot.items() if n in links and offset > links[n].acked}
         try:
             self._finalize_claim(subscription, claim, moved, True, lambda outcome: None)
         except TopicsError:
-            pass  # The lease ends by itself, and it is called again.
+            pass  # The lease expires, and it is called again.
 
     def _finalize_claim(
         self,

@@ -1,7 +1,7 @@
 """Allowed addresses of webhooks: prevents access to the server's network (SSRF). Pure.
 
-A name is checked when it is given and again when it is resolved, and the call goes to the very address that was
-checked, so that a name which resolves differently the second time gains nothing.
+A name is checked when it is set and again when it is resolved, and the call uses exactly the checked address, which
+prevents DNS rebinding.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ class Target(NamedTuple):
 
 
 def check_url(url: str, allow_loopback: bool) -> Target:
-    """The parts of a webhook's address. Raises WebhookRejectedError for one that must not be called."""
+    """Returns the parts of a webhook's address. Raises WebhookRejectedError for one that must not be called."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -71,7 +71,7 @@ def check_url(url: str, allow_loopback: bool) -> Target:
 
 
 def check_address(address: str, allow_loopback: bool) -> None:
-    """Raises WebhookRejectedError unless the address is one of the public internet, or this machine where allowed."""
+    """Raises WebhookRejectedError unless the address is in the public internet, or this machine if allowed."""
     found = _address(address)
     if found is None:
         raise WebhookRejectedError("the webhook's host resolves to no address", field="webhook.url")
@@ -86,7 +86,7 @@ def _is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
         return False
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in network for network in _OUTSIDE_V4)
-    # An address with a zone is one of a network that this machine is connected to.
+    # An address with a zone belongs to a network that this machine is connected to.
     in_use = address in _GLOBAL_V6 and address.scope_id is None
     return in_use and not any(address in network for network in _OUTSIDE_V6)
 
@@ -124,11 +124,11 @@ class Signer:
         return f"t={now_s},kid={self.key_id},ed25519={_b64(signature)}"
 
     def mark(self, text: str) -> str:
-        """A word that only this server can have made of a text."""
+        """Returns a MAC of a text, which only this server can compute."""
         return _b64(hmac.digest(self._secret, text.encode(), "sha256")[:_MARK_BYTES])
 
     def jwks(self) -> dict[str, object]:
-        """The public key, as receivers fetch it."""
+        """Returns the public key in the form that receivers fetch."""
         key = {"kty": "OKP", "crv": "Ed25519", "x": _b64(self._public), "kid": self.key_id}
         return {"keys": [{**key, "use": "sig", "alg": "EdDSA"}]}
 

@@ -12,26 +12,28 @@ from topics.streams.streams import Streams
 from topics.streams.subscriptions.subscription import Claim, Later, Leases, Owner, Subscription
 from topics.streams.subscriptions.subscription_store import Links, SubscriptionTable, generation_change
 
-# How many webhooks are called at once. Every call is a connection, and a process has only so many: without a bound, an
-# append that ten thousand subscriptions wait for would leave none for the log.
+# Limits of concurrent webhook calls. Every call is a connection, and descriptors are limited: otherwise an append that
+# ten thousand subscriptions wait for would leave none for the log.
 
 CALLS_MAX = 256
 """A quarter of the descriptors reserved for connections other than those of clients (`system.process`)."""
 CALLS_OF_ONE_MAX = 64
-"""Of keys with the same prefixes: receivers that do not answer hold up those of others for a while at most."""
+"""For keys with the same prefixes: receivers that do not answer delay others for a while at most."""
 
 
 class CallLine:
-    """Limits concurrent webhook calls, and queues the others. Nothing of a waiting subscription has begun: its lease is
-    given out with the call, so it has its full length."""
+    """Limits concurrent webhook calls, and queues the others.
+
+    A waiting subscription has no lease yet: the lease starts with the call, so it has its full length.
+    """
 
     def __init__(self) -> None:
         self._calls: Counter[Owner] = Counter()
         self._waiting: dict[Owner, dict[str, Subscription]] = {}
-        """In the order in which they came; of the owners, the one whose turn is next is the first."""
+        """In the order of arrival; the first owner is next."""
 
     def admit(self, subscription: Subscription) -> bool:
-        """Whether the webhook may be called now; otherwise it is queued."""
+        """Returns whether the webhook may be called now; otherwise queues it."""
         owner = subscription.owner or ()
         if self._has_room(owner):
             self._calls[owner] += 1
@@ -40,14 +42,14 @@ class CallLine:
         return False
 
     def end(self, subscription: Subscription) -> None:
-        """Release the slot of a finished call."""
+        """Releases the slot of a finished call."""
         owner = subscription.owner or ()
         self._calls[owner] -= 1
         if not self._calls[owner]:
             del self._calls[owner]
 
     def ready(self) -> Iterator[Subscription]:
-        """The subscriptions to call next, one of each owner in turn, for as long as there is room."""
+        """Returns the subscriptions to call next, round-robin by owner, while there are free slots."""
         while (owner := next(filter(self._has_room, self._waiting), None)) is not None:
             waiting = self._waiting.pop(owner)
             found = waiting.pop(next(iter(waiting)))
@@ -67,13 +69,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class NotTaken(msgspec.Struct, frozen=True):
-    """A failed webhook call, and why."""
+    """A failed webhook call, with its reason."""
 
     reason: str
 
 
 class Deliver(Protocol):
-    """Call a webhook and report the result on the loop: its JSON, or NotTaken."""
+    """Calls a webhook and reports the result on the loop: its JSON, or NotTaken."""
 
     def __call__(self, url: str, body: bytes, signature: str, done: Callable[[Any], None]) -> None: ...
 
@@ -89,12 +91,12 @@ class Wakes:
         self.links = Links(streams, table, self.consider)
         self._line = CallLine()
         self.finished: Callable[[Subscription, Claim], None] = lambda subscription, claim: None
-        """Called when a webhook acknowledges everything it was woken for."""
+        """Called when a webhook acknowledges everything reported to it."""
 
     def consider(self, subscription: Subscription) -> None:
         """Sends wake-ups for subscriptions with pending entries and without a holder."""
         is_webhook = subscription.request.type == "webhook"
-        # A failed write to a wake stream is retried at the next moment or with the next entry, whichever is first.
+        # A failed write to a wake stream is retried after a delay or with the next entry, whichever is first.
         rests = is_webhook and subscription.resting is not None
         busy = subscription.claim is not None or subscription.calling or rests
         over = self._engine.is_closed or self._table.all.get(subscription.id) is not subscription
@@ -108,12 +110,12 @@ class Wakes:
             self._notify_wake_stream(subscription)
 
     def begin(self, subscription: Subscription, holder: str) -> Claim:
-        """Hands a subscription out, with all that is new in its streams."""
+        """Leases a subscription, with all new entries of its streams."""
         snapshot = {name: self.links.tail(name) for name in subscription.pending}
         return self.leases.begin(subscription, holder, snapshot)
 
     def forget(self, subscription: Subscription) -> None:
-        """Handle the deletion of a subscription."""
+        """Handles the deletion of a subscription."""
         self.leases.end(subscription)
         if subscription.resting is not None:
             subscription.resting()
@@ -144,7 +146,7 @@ class Wakes:
         self.keep(subscription, written)
 
     def keep(self, subscription: Subscription, done: Callable[[TopicsError | None], None]) -> None:
-        """A generation is kept before anyone hears of it, so that no restart gives it out again."""
+        """A generation is persisted before it is used, so that no restart uses it again."""
         try:
             self._table.write([generation_change(subscription)], done)
         except TopicsError as error:
@@ -153,7 +155,7 @@ class Wakes:
     def _answered(self, subscription: Subscription, claim: Claim, answer: Any) -> None:
         subscription.calling = False
         self._line.end(subscription)
-        # In its own turn: a call may end before it has begun.
+        # In a separate turn, because a call may end before it has begun.
         self._engine.defer(self._call_waiting)
         holds = subscription.claim is claim
         if isinstance(answer, NotTaken):
@@ -165,7 +167,7 @@ class Wakes:
             subscription.failures, subscription.last_error = 0, ""
             if holds and isinstance(answer, dict) and answer.get("done") is True:
                 self.finished(subscription, claim)
-        # Entries that ended while it was called could not begin another call.
+        # Entries that arrived during the call could not start another one.
         self.consider(subscription)
 
     def _call_waiting(self) -> None:
@@ -173,7 +175,7 @@ class Wakes:
             self.consider(subscription)
 
     def _rest(self, subscription: Subscription, reason: str) -> None:
-        """Schedule a retry with exponential backoff."""
+        """Schedules a retry with exponential backoff."""
         if self._table.all.get(subscription.id) is not subscription or subscription.resting is not None:
             return
         subscription.failures += 1
@@ -194,7 +196,7 @@ class Wakes:
 
         def reported(outcome: Appended | TopicsError) -> None:
             if isinstance(outcome, TopicsError):
-                # There is no such stream, or it takes nothing for now. A worker that asks can claim meanwhile.
+                # The stream does not exist, or refuses appends. A worker can still claim.
                 subscription.notified = False
                 self._rest(subscription, outcome.message)
             else:

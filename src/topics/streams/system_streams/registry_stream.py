@@ -1,13 +1,13 @@
 """Writes the system stream `__registry__`: creation, changes and deletion of streams, in order and in batches.
 
-An entry is written after its change is as durable as promised, so it never reports something that a crash takes back. A
+An entry is written after its change is as durable as promised, so it never reports a change that a crash reverts. A
 crash, a full disk or a time without this log may leave changes unreported; they are found by comparing the log with the
 existing streams, at every start and whenever the queue of pending entries overflows.
 
 System stream: a stream that only the server writes, created when it is missing and found again after a restart.
 
-A user's stream that got the same name before it was reserved is left alone. Entries of a system stream are validated,
-logged, sealed and evicted as all others are.
+A user's stream that got the same name before it was reserved is not changed. Entries of a system stream are validated,
+logged, sealed and evicted like all others.
 """
 
 import logging
@@ -56,12 +56,12 @@ class SystemStream:
 
     @property
     def topic(self) -> Topic | None:
-        """The stream, once it is there."""
+        """The stream, if it exists."""
         topic = self._topic
         return topic if topic is not None and topic.created else None
 
     def open(self, done: Done) -> None:
-        """Finds the stream or makes it, and gives it its config. May be called again after a failure."""
+        """Finds or creates the stream, and sets its config. May be called again after a failure."""
         topic = self._engine.find(self._name)
         if topic is None:
             self._create(done)
@@ -72,7 +72,7 @@ class SystemStream:
             self._configure(topic, done)
 
     def write(self, records: Sequence[Record], done: Done) -> None:
-        """Appends some entries, all of them or none."""
+        """Appends entries atomically."""
         engine, topic = self._engine, self.topic
         assert topic is not None, "a stream is written once it is open"
 
@@ -109,7 +109,7 @@ class SystemStream:
         engine.write_path.log(Change(engine.write_path, topic, (frame,), applied, failed), Gate.SYNC)
 
     def _configure(self, topic: Topic, done: Done) -> None:
-        """Apply the current settings of retention, which may differ from those at the creation of the stream."""
+        """Applies the current settings of retention, which may differ from those at the creation of the stream."""
         if topic.staged_config == self._config:
             done(None)
             return
@@ -135,7 +135,7 @@ class SystemStream:
 EventName = Literal["created", "schema", "profile", "closed", "deleted"]
 EVENTS: Final[tuple[EventName, ...]] = ("created", "schema", "profile", "closed", "deleted")
 CAP_BYTES = 32 * MIB
-"""About 100,000 entries; the oldest go first."""
+"""About 100,000 entries; the oldest are evicted first."""
 CONFIG = TopicConfig(durability=Durability.DISK, cap_bytes=CAP_BYTES)
 
 _TEXT: Final = {"type": "string"}
@@ -193,7 +193,7 @@ def event_of(event: EventName, topic: Topic, at_ms: int) -> dict[str, Any]:
 
 
 def end_of(standing: Standing, at_ms: int) -> dict[str, Any]:
-    """The end of a deleted stream, as the registry has it."""
+    """Returns the end of a deleted stream for the registry."""
     return {
         "event": "deleted", "stream": standing.stream, "epoch": standing.epoch, "at": write_time(at_ms),
         "content_type": "", "profile": standing.profile, "schema_version": 0, "contract": standing.contract,
@@ -202,15 +202,15 @@ def end_of(standing: Standing, at_ms: int) -> dict[str, Any]:
 
 
 def standing_of(topic: Topic) -> Standing:
-    """The current state of a stream, in the form of its next registry entry."""
-    # Not by `describe`: this is asked of every stream in the log, and of the offsets in there nothing is compared.
+    """Returns the current state of a stream, in the form of its next registry entry."""
+    # Without `describe`: this is called for every stream in the log, and offsets are not compared.
     state, profile = stream_of(topic), contract_of(topic).profile.kind
     closed = state is not None and state.closed
     return Standing(topic.name, topic.epoch, "created", profile, contract_digest(topic), closed)
 
 
 def contract_digest(topic: Topic) -> str | None:
-    """Another one for every other contract; null where the stream promises nothing."""
+    """An identifier of the contract; null without a contract."""
     state = stream_of(topic)
     if state is None or state.description is None:
         return None
@@ -253,12 +253,12 @@ class Reconciler:
         self._done = done
         self._standing: dict[str, Standing] = {}
         self._compared: set[int] = set()
-        """The ids of the streams of the log that are there."""
+        """The ids of existing streams in the log."""
         self._oldest: Standing | None = None
-        """The oldest creation that is left in a log whose cap removed entries: older streams count as reported."""
+        """The oldest remaining creation in a log whose cap removed entries: older streams count as reported."""
         self._is_cut = log.evict_floor > 1
         self.skip = skip
-        """Streams to which something happened since it began."""
+        """Streams with events since it began."""
 
     def begin(self) -> None:
         self._read(0)
@@ -287,14 +287,14 @@ class Reconciler:
                 self._standing.pop(standing.stream, None)
             else:
                 self._standing[standing.stream] = standing
-        # Over a range that a crash took there are no entries, but it is passed.
+        # A range lost in a crash has no entries, but is skipped.
         following = found.next_from_seq if found.next_from_seq > cursor else self._upto
         self._later(PAUSE_S, lambda: self._read(following))
 
     # The streams
 
     def _compare(self, standing: Iterator[Standing]) -> None:
-        """Compare the streams in the registry stream with those that exist."""
+        """Compares the streams in the registry stream with the existing ones."""
         some = list(islice(standing, STEP))
         for one in some:
             if one.stream not in self.skip:
@@ -309,7 +309,7 @@ class Reconciler:
         now = self._engine.wall()
         if topic is None or not self._streams.is_listed(topic) or topic.epoch != believed.epoch:
             self._write_event(end_of(believed, now))
-            # Another stream that has the name by now is looked for with the new ones.
+            # A newer stream of the same name is found with the new ones.
             return
         self._compared.add(topic.id)
         stands = standing_of(topic)
@@ -330,8 +330,10 @@ class Reconciler:
             self._find_older(min(oldest.epoch, created), self._behind)
 
     def _find_older(self, epoch: int, behind: int) -> None:
-        """Goes back from the youngest topic to the first one below an epoch. Topics older than that, which may be a
-        million, are not even counted."""
+        """Iterates from the newest topic back to the first one below an epoch.
+
+        Older topics, perhaps a million, are not examined.
+        """
         first = max(behind - _NUMBERS_A_STEP, self._log.id + 1)
         some = list(islice(filter(self._engine.has_id, range(behind - 1, first - 1, -1)), STEP))
         for number in some:
@@ -346,7 +348,7 @@ class Reconciler:
             self._look_for_new(self._log.id + 1)
 
     def _look_for_new(self, first: int) -> None:
-        """Finds streams that exist and are not in the log."""
+        """Finds existing streams that are not in the log."""
         end = min(first + _NUMBERS_A_STEP, self._behind)
         unknown = [number for number in range(first, end) if number not in self._compared]
         new = [number for number in unknown if self._engine.has_id(number)]
@@ -368,7 +370,10 @@ class Reconciler:
 
 BATCH_MAX = 500
 PENDING_MAX = 100_000
-"""Entries that wait to be written. Beyond it none are kept, and the streams are compared with the log instead."""
+"""The maximum number of pending entries.
+
+Beyond it they are dropped, and the streams are compared with the log instead.
+"""
 RETRY_S = 1.0
 
 
@@ -387,7 +392,7 @@ class LifecycleLog:
         """Whether all events before this start were reported."""
 
     def start(self) -> None:
-        """Begins to listen, and to write once the stream is there."""
+        """Starts listening, and writing as soon as the stream exists."""
         self._engine.topic_added.subscribe(lambda topic: self._report_event("created", topic))
         self._engine.topic_removed.subscribe(self._topic_deleted)
         self._engine.streams.changed.subscribe(self._report_event)
@@ -415,7 +420,7 @@ class LifecycleLog:
         if is_server_name(topic.name):
             return
         if self._reconciler is not None:
-            # Earlier entries of the log about it do not matter any more.
+            # Earlier entries of the log about it are obsolete.
             self._reconciler.skip.add(topic.name)
         self._add(record_of(event_of(event, topic, self._engine.wall())))
 
@@ -445,7 +450,7 @@ class LifecycleLog:
             self._later(RETRY_S, self._flush)
             return
         if error is not None:
-            # To try again would be in vain, and hold up everything behind it.
+            # A retry would fail again, and block all later entries.
             _log.error("stream registry entries refused", extra={"error": error.message, "entries": count})
         del self._pending[:count]
         if self._pending:
@@ -454,7 +459,7 @@ class LifecycleLog:
             self._make_up()
 
     def _make_up(self) -> None:
-        """Finds missing entries, once all pending ones are written."""
+        """Finds missing entries, after all pending ones are written."""
         if self._overflowed and not self._pending and self._reconciler is None:
             self._overflowed = False
             self._reconcile()

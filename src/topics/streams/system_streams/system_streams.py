@@ -20,7 +20,7 @@ from topics.streams.lifecycle import own_title
 from topics.streams.streams import Streams
 from topics.streams.system_streams.registry_stream import LifecycleLog, SystemStream
 
-# Samples: counters and gauges of the server at one moment.
+# Samples: counters and gauges of the server at one time.
 
 
 class Around(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_now(engine: Engine, search: SearchStats, around: Around) -> Readings:
-    """A few dozen numbers that are all kept anyway: cheap, however many streams there are."""
+    """Returns a few dozen existing counters: cheap, whatever the number of streams."""
     writers = [shard.writer for shard in engine.shards]
     syncs: dict[int, int] = {}
     for writer in writers:
@@ -88,24 +88,23 @@ def read_now(engine: Engine, search: SearchStats, around: Around) -> Readings:
     )
 
 
-# Writes `__stream_metrics__`: how the server was doing, as one interval of each metric about every ten seconds.
+# Writes `__stream_metrics__`: one interval of each server metric about every ten seconds.
 #
-# Nothing is counted for it that is not counted anyway, and nothing that happens to a stream costs more because of it:
-# it looks at the numbers there are, once a second, and writes what became of them. An interval that cannot be written,
-# as on a full disk, is left out; the next one begins where it ended.
+# It has no separate counters: it samples existing ones once a second, so operations on streams cost nothing more. An
+# interval that cannot be written, such as on a full disk, is omitted; the next one begins at its end.
 
 CAP_BYTES = 64 * MIB
 SAMPLE_S = 1.0
 RETRY_S = 1.0
-# The schema and nothing else: no index is built over what describes the server that would build it. The key of an entry
-# is its series, by its profile.
+# Only the schema, without indexes, whose builds would be in the metrics. The key of an entry is its series, by its
+# profile.
 CONTRACT = Contract(
     Registry((Version(encode({"title": own_title(METRICS_STREAM), **SCHEMA}), None, 0),)), Metrics()
 )  # fmt: skip
 
 
 class _Gauge:
-    """The samples of one interval."""
+    """Returns the samples of one interval."""
 
     __slots__ = ("count", "least", "most", "total")
 
@@ -173,7 +172,7 @@ class MetricsLog:
     def _entries(self, readings: Readings) -> Iterator[dict[str, Any]]:
         before = self._before
         assert before is not None
-        # A clock that was set back must not make an interval that ends before it begins.
+        # After the clock was set back, an interval must not end before its start.
         span = {"windowStart": self._begun_ms, "windowEnd": max(self._engine.wall(), self._begun_ms)}
         for (metric, unit), value in readings.counters.items():
             grown = value - before.counters[metric, unit]
@@ -186,7 +185,7 @@ class MetricsLog:
 
 
 def _syncs(before: Readings, now: Readings) -> dict[str, Any]:
-    """The syncs of an interval as a histogram, by the lower bounds of its buckets."""
+    """Returns the syncs of an interval as a histogram, by the lower bounds of its buckets."""
     bounds = sorted(bound for bound in now.syncs if bound)
     lower = dict(zip((*bounds, 0), (0, *bounds), strict=True))
     counts = {lower[bound]: count - before.syncs.get(bound, 0) for bound, count in now.syncs.items()}
@@ -206,7 +205,7 @@ class SystemOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 class SystemStreams:
     def __init__(self, streams: Streams, options: SystemOptions, later: Later, around: Callable[[], Around]) -> None:
-        """`around` returns the values that come from outside of the engine."""
+        """`around` returns the values from outside of the engine."""
         self.lifecycle = LifecycleLog(streams, later) if options.streams_registry else None
         self.metrics = (
             MetricsLog(streams, later, around, options.streams_metrics_ms, options.streams_metrics_retention_ms)
