@@ -42,6 +42,8 @@ class Session:
             "accept": "application/json",
             "accept-encoding": "gzip" if self.options.gzip else "identity",
             "user-agent": f"topics-client/{__version__}",
+            # A standby would answer reads with an older state.
+            **({"topics-primary": "require"} if len(self.addresses) > 1 else {}),
             **{name.lower(): value for name, value in self.options.headers.items()},
         }
         if self.address.api_key is not None:
