@@ -1,6 +1,9 @@
 """A standby that serves reads, through a real object store: both protocols, watches, searches and refusals, while its
 primary writes, is restarted and fails."""
 
+import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +15,7 @@ import pytest
 
 from tests.http.live import LiveServer
 from tests.s3 import S3Server
+from topics_client import Client
 
 _PATIENCE_S = 90.0
 LEASE_MS = 2000
@@ -75,6 +79,15 @@ def ask(server: LiveServer, method: str, path: str, body: object = None, **heade
     )  # fmt: skip
 
 
+def append(server: LiveServer, value: object) -> None:
+    """Appends a record of class remote, once the first backup is there."""
+    body = {"records": [{"data": value}], "idempotency_key": f"key-{value}"}
+    give_up = time.monotonic() + _PATIENCE_S
+    while (answer := ask(server, "POST", "/v0/topics/orders", body)).status_code == httpx.codes.SERVICE_UNAVAILABLE:
+        assert time.monotonic() < give_up, answer.text
+    assert answer.status_code == httpx.codes.OK, answer.text
+
+
 def until(server: LiveServer, method: str, path: str, expected: object, body: object = None) -> httpx.Response:
     """The answer of the standby once it has what was written."""
     give_up = time.monotonic() + _PATIENCE_S
@@ -130,6 +143,16 @@ def test_both_protocols_are_read_from_the_standby_and_writes_name_the_primary(pa
     assert [ask(server, "GET", "/v0/ready?role=primary").status_code for server in pair.servers] == [200, 421]
     answer = ask(standby, "GET", "/v0/ready").json()
     assert (answer["role"], answer["primary"], answer["primary_term"]) == ("standby", primary.url, None)
+    command = [sys.executable, "-m", "topics", "status", "--url", f"{primary.url},{standby.url}", "-o", "json"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+    rows = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [(row["role"], row["state"], row["term"]) for row in rows] == [
+        ("primary", "ready", 1), ("standby", "ready", None),
+    ]  # fmt: skip
+    assert rows[1]["primary"] == primary.url
+    with Client(f"{standby.url},{primary.url}", env={}) as client:
+        client.append("orders", 3)
+        assert [record.data for record in client.diff("orders", 0).records] == [1, 2, 3], "of the primary"
     metrics = ask(standby, "GET", "/v0/metrics").text
     assert "topics_standby_objects" in metrics
     assert "topics_standby_lag_ms -1" in ask(primary, "GET", "/v0/metrics").text
@@ -168,13 +191,13 @@ def test_entries_are_found_by_searches_of_the_standby(pair: Pair) -> None:
 def test_a_standby_follows_restarts_of_its_primary_and_takes_over(pair: Pair) -> None:
     primary, standby = pair.servers
     ask(primary, "PUT", "/v0/topics/orders", {"durability": "remote"})
-    ask(primary, "POST", "/v0/topics/orders", {"records": [{"data": 1}]})
+    append(primary, 1)
     until(standby, "POST", "/v0/topics/orders/diff", [1], {"from_seq": 0})
     primary.kill()
     taken = pair.wait_for("primary", [standby])
     assert taken is standby
     assert "topics-role" not in ask(standby, "GET", "/v0/topics/orders").headers
-    assert ask(standby, "POST", "/v0/topics/orders", {"records": [{"data": 2}]}).status_code == 200
+    append(standby, 2)
     primary.start()
     pair.wait_for("standby", [primary])
     until(primary, "POST", "/v0/topics/orders/diff", [1, 2], {"from_seq": 0})
@@ -182,5 +205,5 @@ def test_a_standby_follows_restarts_of_its_primary_and_takes_over(pair: Pair) ->
     pair.wait_for("primary", [primary])
     standby.start()
     pair.wait_for("standby", [standby])
-    assert ask(primary, "POST", "/v0/topics/orders", {"records": [{"data": 3}]}).status_code == 200
+    append(primary, 3)
     until(standby, "POST", "/v0/topics/orders/diff", [1, 2, 3], {"from_seq": 0})

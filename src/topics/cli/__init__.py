@@ -186,6 +186,7 @@ _group(
         "restore": "Restore a backup into a new data folder.",
     },
 )
+app.command("topics.cli.failover:status", help="Show the role, term and lag of servers.", group=_SERVER)
 app.command("topics.cli.failover:primary", help="Show the primary of a backup location.", group=_FOLDER)
 app.command("topics.cli.failover:promote", help="End the primary's lease: a standby takes over.", group=_FOLDER)
 app.command("topics.cli.backup:restore", help="Restore a backup; the same as backup restore.", group=_FOLDER)

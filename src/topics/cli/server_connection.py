@@ -182,6 +182,15 @@ def connected(server: Server, deadline_s: float = QUICK_S) -> Iterator[Client]:
         raise unreachable(where.url, error) from error
 
 
+def each_client(server: Server) -> Iterator[tuple[str, Client]]:
+    """A client of each address that is given, which tries every request once."""
+    where = resolve(server, os.environ)
+    logging.getLogger("topics_client").addHandler(logging.NullHandler())
+    for url in where.url.split(","):
+        with _client(Context(url.strip(), where.api_key), 0.0) as client:
+            yield url.strip(), client
+
+
 def _client(where: Context, deadline_s: float) -> Client:
     options = ClientOptions(retry=RetryPolicy(deadline_s=deadline_s))
     try:

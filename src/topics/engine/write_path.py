@@ -137,8 +137,9 @@ class PrimaryLease(Protocol):
     def given(self) -> int:
         """All seqs that were counted."""
 
-    def shipped(self, given: int) -> None:
-        """Reports that everything counted up to here is in the backup storage."""
+    def shipped(self, given: int, moment: int) -> None:
+        """Reports that everything counted up to here, and everything logged up to a moment, is in the backup
+        storage."""
 
     def announce(self, lineage: str) -> None:
         """Makes a takeover restore from these backups from now on. Blocks; raises if that fails."""

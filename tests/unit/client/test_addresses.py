@@ -52,6 +52,14 @@ def test_the_primary_that_a_standby_names_is_asked_next() -> None:
     assert found.address.url == SECOND
 
 
+def test_a_client_of_several_servers_asks_for_answers_of_the_primary() -> None:
+    assert session(f"{FIRST},{SECOND}").standing["topics-primary"] == "require"
+    assert "topics-primary" not in session(FIRST).standing, "a standby may be asked by its own address"
+    options = ClientOptions(headers={"Topics-Primary": "redirect"})
+    given = Session(f"{FIRST},{SECOND}", None, options, ManualClock(), SeededEntropy(1), {})
+    assert given.standing["topics-primary"] == "redirect"
+
+
 def test_a_client_of_one_standby_does_not_wait() -> None:
     assert Backoff(RetryPolicy(), session(FIRST), "a call").delay_after(not_primary(SECOND)) is None
 

@@ -523,7 +523,7 @@ def test_a_damaged_lease_is_not_taken() -> None:
 def test_records_have_no_field_that_a_reader_of_this_release_does_not_know() -> None:
     assert set(LeaseRecord.__struct_fields__) == {
         "format", "number", "term", "holder", "writer", "address", "lease_ms", "lineage", "lineage_term", "released",
-        "reserve",
+        "reserve", "moment",
     }  # fmt: skip
 
 

@@ -37,13 +37,14 @@ class Lease:
     """A lease that is held."""
 
     is_valid = True
-    given = 0
+    given = moment = 0
 
     def check(self, seqs: int = 0) -> None: ...
 
     def give(self, seqs: int) -> None: ...
 
-    def shipped(self, given: int) -> None: ...
+    def shipped(self, given: int, moment: int) -> None:
+        self.moment = moment
 
     def announce(self, lineage: str) -> None: ...
 
@@ -399,6 +400,26 @@ def test_forks_are_read_through_their_source(both: Standby) -> None:
 
 
 # Where the log does not go on.
+
+
+def test_the_end_of_the_log_of_an_idle_primary_is_visible(both: Standby) -> None:
+    append(both.primary, "orders", 1)
+    both.catch_up()
+    # A frame that is in an object, and was logged behind its moment.
+    both.primary.core.time._moment += 1
+    append(both.primary, "orders", 2)
+    both.primary.core.time._moment -= 1
+    both.primary.backups.shipping.ship()
+    both.follow()
+    assert values(both.engine, "orders") == [1]
+    both.ship()
+    assert both.follow() == 0, "nothing new is shipped"
+    lease = both.primary.core.path.lease
+    assert isinstance(lease, Lease)
+    for _ in both.follower.advance(lease.moment):
+        pass
+    assert values(both.engine, "orders") == [1, 2]
+    both.check()
 
 
 def test_a_newer_backup_of_the_same_run_changes_nothing(both: Standby) -> None:

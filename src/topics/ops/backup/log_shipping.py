@@ -38,6 +38,7 @@ _RETRY_MS = 10_000
 """Pause after a failure."""
 _RETRY_REMOTE_MS = 1_000
 """The same where class `remote` is used, whose writes are refused meanwhile."""
+_SECOND_MS = 1_000
 OBJECTS_MAX = 10_000
 """After so many objects another backup is due: a restore reads all of them."""
 OBJECTS_MAX_PRIMARY = 2_000
@@ -203,6 +204,16 @@ class Shipping:
     def start(self, runners: Sequence[JobRunner], later: Timer) -> None:
         """There is a loop, and these do the work from now on."""
         self._idle, self._all, self._later = list(runners), runners, later
+        if 0 < self._core.options.backup_ship_ms < _SECOND_MS:
+            later(self._core.options.backup_ship_ms / 1000, self._ship_often)
+
+    def _ship_often(self) -> None:
+        """Ships at an interval that is shorter than the second of `_when_due`."""
+        if self._core.closed or self._later is None:
+            return
+        self._later(self._core.options.backup_ship_ms / 1000, self._ship_often)
+        if self.error is None:
+            self._when_due()
 
     def close(self) -> None:
         """Answers the acknowledgements that still wait, and ends the runners."""
@@ -349,13 +360,13 @@ class Shipping:
             stream.on_their_way[-1].acks += acks
         else:
             self.moment, self.at, self.error, self._acks.failure = moment, asked, None, None
-            self._tell_lease(given)
+            self._tell_lease(given, moment)
             self._acks.stored(acks)
 
-    def _tell_lease(self, given: int) -> None:
+    def _tell_lease(self, given: int, moment: int) -> None:
         lease = self._core.path.lease
         if lease is not None:
-            lease.shipped(given)
+            lease.shipped(given, moment)
 
     def _store(self, made: Object) -> None:
         """Tries an object again."""
@@ -400,7 +411,7 @@ class Shipping:
             self.moment, self.at = confirmed.moment, confirmed.asked
             if not self._failed:
                 self.error = self._acks.failure = None
-            self._tell_lease(confirmed.given)
+            self._tell_lease(confirmed.given, confirmed.moment)
             self._acks.stored(confirmed.acks)
 
     def _write(self, made: Object) -> int:

@@ -143,7 +143,7 @@ class ReadOnly:
     def give(self, seqs: int) -> None:
         self.check()
 
-    def shipped(self, given: int) -> None:
+    def shipped(self, given: int, moment: int) -> None:
         """This server ships no log."""
 
     def announce(self, lineage: str) -> None:
@@ -184,9 +184,13 @@ class Follower:
                 self._merge.add(shard, frame)
         self.objects += len(parts)
         if parts:
-            until = self._merge.complete_until(parts[-1].moment)
-            yield from applied(self._replay, self._merge.take(until), is_due)
-            self.moment = max(self.moment, until)
+            yield from self.advance(parts[-1].moment, is_due)
+
+    def advance(self, moment: int, is_due: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Applies what was read up to a moment up to which everything was read."""
+        until = self._merge.complete_until(moment)
+        yield from applied(self._replay, self._merge.take(until), is_due)
+        self.moment = max(self.moment, until)
 
 
 def build(

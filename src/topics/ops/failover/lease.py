@@ -66,6 +66,9 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the lease is released, so that the next server need not wait."""
     reserve: int = _UNKNOWN
     """How many seqs any topic may have behind these backups and the shipped log."""
+    moment: int = 0
+    """Everything that this primary logged up to this moment was shipped before the record was made, for standbys; 0 if
+    it is unknown."""
 
     @property
     def skipped(self) -> int:

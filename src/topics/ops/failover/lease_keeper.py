@@ -9,6 +9,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+import msgspec
+
 from topics.log.fs import FileSystem, read_whole
 from topics.log.object_store.tiered_fs import put_new
 from topics.model.errors import LeaseEndedError, NotPrimaryError, RemoteUnavailableError
@@ -115,6 +117,7 @@ class LeaseKeeper:
         """The newest record of another server, if any."""
         self.shows_all = True
         """Whether a takeover would have everything in the data folder; else it is served after the first backup."""
+        self._moment = 0
         self.renewals = self.failures = 0
         self.on_lost: Callable[[], None] = lambda: None
         """Called by the thread once, when another server has the lease."""
@@ -180,9 +183,10 @@ class LeaseKeeper:
         """All seqs that were given out so far."""
         return self.seqs.given
 
-    def shipped(self, given: int) -> None:
-        """Everything given out up to here is in the backup storage."""
+    def shipped(self, given: int, moment: int) -> None:
+        """Everything given out up to here, and everything logged up to a moment, is in the backup storage."""
         self.seqs.shipped(given)
+        self._moment = moment
 
     def announce(self, lineage: str) -> None:
         """Publishes this server's backups as those that a takeover restores.
@@ -245,6 +249,7 @@ class LeaseKeeper:
             if self.primary is not None:
                 return None
             record = self.seqs.plan(build(self._held.record or _NONE), stops)
+            record = msgspec.structs.replace(record, moment=self._moment)
             self._held.ask(record, self._steady())
             made = self._place.make(record)
             if made is not None:

@@ -7,7 +7,7 @@ complete: meanwhile readers get an older state, and the lag grows.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -120,35 +120,43 @@ class StandbyReads:
                 await self._sleep(self._poll_s)
                 continue
             parts: list[Part] = []
+            moment = 0
             try:
-                parts = await self._off(lambda: tail.read(self._pool))
-                if not parts and self._monotonic() - checked_at >= _CHECK_S:
+                if self._monotonic() - checked_at >= _CHECK_S:
                     checked_at = self._monotonic()
-                    await self._off(lambda: self._check(follower))
+                    moment = await self._off(lambda: self._check(follower))
+                parts = await self._off(lambda: tail.read(self._pool))
             except (OSError, TopicsError, BackupDamaged) as error:
                 self._say(str(error))
                 await self._sleep(_RETRY_S)
             else:
                 self._told = None
-            if not parts:
-                await self._sleep(self._poll_s)
+            if parts:
+                await self._apply(follower.apply(parts, self._is_due))
+                self.objects += len(parts)
                 continue
-            await self._apply(follower, parts)
-            self.objects += len(parts)
+            if moment and not tail.is_fenced:
+                # Everything that was shipped before the lease was renewed has been read: an idle primary ships nothing.
+                await self._apply(follower.advance(moment, self._is_due))
+            await self._sleep(self._poll_s)
 
-    async def _apply(self, follower: Follower, parts: list[Part]) -> None:
+    async def _apply(self, steps: Iterator[None]) -> None:
         self._slice_ends = self._monotonic() + _SLICE_S
-        for _ in follower.apply(parts, self._is_due):
+        for _ in steps:
             await asyncio.sleep(0)
             self._slice_ends = self._monotonic() + _SLICE_S
 
     def _is_due(self) -> bool:
         return self._monotonic() >= self._slice_ends
 
-    def _check(self, follower: Follower) -> None:
+    def _check(self, follower: Follower) -> int:
+        """Raises FollowError where the log does not go on. Returns the moment up to which the primary has shipped
+        everything; 0 if that is unknown."""
         record = self._leases.newest()
-        if record is not None and record.lineage:
-            follower.tail.check(record.lineage)
+        if record is None or not record.lineage:
+            return 0
+        follower.tail.check(record.lineage)
+        return record.moment if record.lineage_term == record.term else 0
 
     async def _off(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function)
