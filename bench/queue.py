@@ -15,6 +15,7 @@ from bench.install import Missing
 from bench.load import Load, Result, Workload
 from bench.peers import BOTH, Running, Server, own_cores, running
 from bench.queue_peers import OUR_QUEUES, QUEUE_PEERS
+from bench.queue_schedules import Measured, add_table, measure
 from bench.report import Report, Results, machine, write_results
 
 _JOBS = 8
@@ -95,6 +96,7 @@ class Bench:
 
 class QueueReport(Report):
     unit = "jobs/s"
+    schedules: Sequence[Measured] = ()
     own_clients = frozenset(server.key for server in SERVERS if server.client is not None)
 
     def make(self, machine: str, method: str) -> str:
@@ -106,6 +108,8 @@ class QueueReport(Report):
         self._claims()
         self._shares()
         self._aimed()
+        if self.schedules:
+            add_table(self, self.schedules)
         self._notes()
         return "\n".join(self._markdown)
 
@@ -160,7 +164,10 @@ def main() -> None:
     bench.run(servers)
     rounds = f"over {seconds:.0f} s" if arguments.rounds == 1 else f"the median of {arguments.rounds} rounds"
     console = Console(width=None if sys.stdout.isatty() else 200)
-    text = QueueReport(bench.results, console).make(
+    report = QueueReport(bench.results, console)
+    if not arguments.quick:
+        report.schedules = measure()
+    text = report.make(
         machine(bench.results.versions),
         _METHOD.format(rounds=rounds, priority=", both with raised priority" if arguments.priority else ""),
     )
