@@ -29,7 +29,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 from xxhash import xxh3_64_digest
@@ -71,13 +71,14 @@ from topics.log.snapshot_files import (
     TopicEntry,
     TopicState,
     WalPosition,
-    decode_removals,
+    decode_packed,
     decode_topic,
     encode_topic,
     note_newest,
     remove_snapshots,
 )
 from topics.model.errors import DamageError, TopicsError
+from topics.model.seq_ranges import SeqRange
 from topics.model.topic_config import encode_config, is_server_name
 from topics.schema.contract import decode_contract
 from topics.schema.registry import Registry
@@ -182,7 +183,9 @@ class CatalogKeeper:
 
 
 def catalog_topic(state: TopicState) -> CatalogTopic:
-    removals = [CatalogRemoval(*removal) for removal in decode_removals(state.parts.get(REMOVALS_PART, b""))]
+    # The ranges are copied as they are encoded: decoding a million of them would keep the loop waiting.
+    packed = decode_packed(state.parts.get(REMOVALS_PART, b""))
+    removals = [CatalogRemoval(number, cast("list[SeqRange]", ranges)) for number, ranges in packed]
     return CatalogTopic(
         state.topic_id, state.name, state.epoch, state.config, state.head, state.earliest, state.evict_floor,
         [_segment(segment) for segment in state.segments], [(lost.first, lost.last) for lost in state.lost], removals,
@@ -262,6 +265,11 @@ _CHAIN_MAX = 32
 _log = logging.getLogger(__name__)
 
 
+def no_job(next_tick: Callable[[Callable[[object], None]], None]) -> Job:
+    """Nothing."""
+    yield from ()
+
+
 class Capture(NamedTuple):
     """One topic as the snapshot will have it."""
 
@@ -322,11 +330,14 @@ class Checkpointer:
         self._absorbed: list[tuple[Shard, int]] = []
         self._left: list[SegmentKey | int] = []
         """Segments, and numbers of deleted topics, in an object store that could not be reached to remove them."""
+        self.prepare_deletes: Callable[[Callable[[Callable[[object], None]], None]], Job] = no_job
+        """Work ahead of a checkpoint, in turns with other work; `delete_export` sets it."""
         core.capture_due.subscribe(self._capture)
 
     def job(self, full: bool = False, then: Callable[[bool], None] = lambda done: None) -> Job:
         """Takes a checkpoint; `then` is called with its success. A failed one has no effect."""
         self.running = True
+        yield from self._prepared(then)
         self._known_before, self.first_new = self.first_new, self._core.next_topic_id
         full, kept = self._extent(full)
         trash, self._core.trash = self._core.trash, []
@@ -373,6 +384,14 @@ class Checkpointer:
             self._core.pager.end_checkpoint()
             self.running = False
             then(succeeded)
+
+    def _prepared(self, then: Callable[[bool], None]) -> Job:
+        try:
+            yield from self.prepare_deletes(self._next_tick)
+        except BaseException:
+            self.running = False
+            then(False)
+            raise
 
     def _extent(self, full: bool) -> tuple[bool, list[int]]:
         """Whether every resident topic is captured, and the snapshots that the new one adds to."""

@@ -14,12 +14,20 @@ grow with the deletes (docs/decisions/0047), and three rules bound them:
   joined when there is one more.
 * Two ranges with nothing between them that an archive may hold are one, once there are many (`harmless_between`).
 * A large number is logged as a warning.
+
+Merging and encoding a million ranges takes more than a second. So a checkpoint begins with it, in turns with other work
+(`DeleteExport.prepare`); only the deletes since then are left for the moment at which the topic is captured.
 """
 
 import logging
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import merge
+
+import msgspec
 
 from topics.engine.apply import Marks
+from topics.engine.background_jobs import Job, Until
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore
 from topics.engine.features import Rebuild
@@ -30,13 +38,15 @@ from topics.log.fs import FileSystem, WrongChecksumError, read_checked
 from topics.log.snapshot_files import (
     REMOVALS_PART,
     PackedRemoval,
+    Pieces,
     decode_packed,
     encode_removals,
     pack,
     packed_bytes,
+    packed_ranges,
     unpack,
 )
-from topics.model.seq_ranges import Ranges, union
+from topics.model.seq_ranges import Ranges, SeqRange, union
 from topics.model.topic_config import is_server_name
 
 EXPORTED_MAX = 16
@@ -44,20 +54,28 @@ MUCH_BYTES = 1024 * 1024
 """The bytes of encoded ranges of a topic, about a hundred thousand ranges, that are logged as a warning; repeated at
 each doubling."""
 
+_RANGES_A_TURN = 1_000
+"""About two milliseconds."""
+_FEW_ENDS = 32
+_MUCH_A_TURN_BYTES = 10 * _RANGES_A_TURN
+
 _log = logging.getLogger(__name__)
 
 
 class TopicDeletes:
     """A topic's deleted ranges: those in catalogs, and those for the next catalog."""
 
-    __slots__ = ("exported", "fresh", "many", "much_bytes")
+    __slots__ = ("exported", "fresh", "many", "much_bytes", "prepared")
 
     def __init__(self, exported: list[PackedRemoval]) -> None:
         self.exported = exported
         """Oldest first."""
         self.fresh: Ranges = []
-        self.many: list[Marks] = []
-        """Deletes of many records at once, which the next checkpoint adds to `fresh`, because that takes long."""
+        """In the order of the deletes."""
+        self.many: list[array[int]] = []
+        """The ends of the ranges of deletes of many records at once, each ascending."""
+        self.prepared: list[msgspec.Raw] = []
+        """Deletes that are encoded for the next checkpoint."""
         self.much_bytes = MUCH_BYTES
 
 
@@ -79,6 +97,9 @@ class DeleteExport:
         core.features.add(self)
         core.applier.removed.subscribe(self._removed)
         core.applier.marked.subscribe(self._marked)
+        self._changed: dict[int, Topic] = {}
+        """Topics with deletes that are not encoded."""
+        checkpointer.prepare_deletes = self.prepare
         checkpointer.catalog.published.subscribe(self._published)
         checkpointer.catalog.tracked = self.on
 
@@ -89,20 +110,79 @@ class DeleteExport:
         part = (topic.parts or {})[self.name]
         assert isinstance(part, TopicDeletes)
         part.exported = [removal for removal in part.exported if removal[0] > self.confirmed]
-        if part.many:
-            part.fresh = union(part.fresh, *(mark.ranges() for mark in part.many))
-            part.many = []
-        if part.fresh:
+        if part.fresh or part.many:
+            ranges = union(part.fresh, *map(_ranges_of, part.many))
+            part.prepared.append(pack(joined(topic, self._reader, ranges)))
+            part.fresh, part.many = [], []
+        if part.prepared:
             # "Saving" means captured for the checkpoint in progress, whose catalog is the first to contain it.
-            ranges = joined(topic, self._reader, part.fresh)
-            part.exported.append((self._checkpointer.number + 1, pack(ranges)))
-            part.fresh = []
+            part.exported += [(self._checkpointer.number + 1, ranges) for ranges in part.prepared]
+            part.prepared = []
             self._join_lists(topic, part.exported)
         encoded = encode_removals(part.exported)
         if len(encoded) > part.much_bytes:
             part.much_bytes = 2 * len(encoded)
             _log.warning("many deletes wait for the archive", extra={"topic": topic.name, "bytes": len(encoded)})
         return encoded
+
+    def prepare(self, next_tick: Callable[[Callable[[object], None]], None]) -> Job:
+        """Merges and encodes many deletes ahead of a checkpoint, a bounded number of ranges each tick."""
+        for topic_id in list(self._changed):
+            topic = self._changed.pop(topic_id)
+            part = (topic.parts or {}).get(self.name)
+            if not isinstance(part, TopicDeletes) or topic.closing:
+                continue
+            if len(part.fresh) + sum([len(ends) // 2 for ends in part.many]) > _RANGES_A_TURN:
+                yield from self._encode(topic, part, next_tick)
+            while len(part.exported) > 2 and len(part.exported) + len(part.prepared) >= EXPORTED_MAX:
+                place = _smallest_pair(part.exported)
+                if sum([packed_bytes(ranges) for _, ranges in part.exported[place : place + 2]]) < _MUCH_A_TURN_BYTES:
+                    break
+                yield from self._join_in_turns(topic, part, place, next_tick)
+
+    def _encode(self, topic: Topic, part: TopicDeletes, next_tick: Callable[..., None]) -> Job:
+        """Encodes the deletes of a topic that there are now; those that come meanwhile are left."""
+        fresh, many = part.fresh, part.many
+        part.fresh, part.many = [], []
+        done = False
+        try:
+            runs: list[Iterable[SeqRange]] = [_ranges_of(ends) for ends in many]
+            for place in range(0, len(fresh), _RANGES_A_TURN):
+                runs.append(sorted(fresh[place : place + _RANGES_A_TURN]))
+                yield Until(next_tick)
+            encoded = Pieces()
+            for some in self._joined_in_turns(topic, merge(*runs)):
+                encoded.add(some)
+                yield Until(next_tick)
+            part.prepared.append(encoded.packed())
+            done = True
+        finally:
+            if not done:
+                part.fresh, part.many = fresh + part.fresh, many + part.many
+                self._changed[topic.id] = topic
+
+    def _join_in_turns(self, topic: Topic, part: TopicDeletes, place: int, next_tick: Callable[..., None]) -> Job:
+        """Merges two of the encoded lists, so that there is room for another one."""
+        (_, older), (number, newer) = part.exported[place : place + 2]
+        encoded = Pieces()
+        for some in self._joined_in_turns(topic, merge(packed_ranges(older), packed_ranges(newer))):
+            encoded.add(some)
+            yield Until(next_tick)
+        part.exported[place : place + 2] = [(number, encoded.packed())]
+
+    def _joined_in_turns(self, topic: Topic, ranges: Iterable[SeqRange]) -> Iterator[Ranges]:
+        """Ascending ranges as `joined` has them, in parts that each take a turn."""
+        part: Ranges = []
+        for count, (first, last) in enumerate(ranges, 1):
+            if part and (first <= part[-1][1] + 1 or harmless_between(topic, self._reader, part[-1][1] + 1, first - 1)):
+                part[-1] = (part[-1][0], max(last, part[-1][1]))
+            else:
+                part.append((first, last))
+            if count % _RANGES_A_TURN == 0:
+                # The last one may grow by the next.
+                yield part[:-1]
+                del part[:-1]
+        yield part
 
     def load(self, topic: Topic, part: bytes) -> None:
         if not self.on:
@@ -128,24 +208,30 @@ class DeleteExport:
             topic.parts = {}
         part = topic.parts.setdefault(self.name, TopicDeletes([]))
         assert isinstance(part, TopicDeletes)
-        if part.fresh and part.fresh[-1][1] < first:
-            # The common case, ascending deletes, needs no sorting.
-            touching = part.fresh[-1][1] + 1 == first
-            part.fresh[-1:] = [(part.fresh[-1][0], last)] if touching else [part.fresh[-1], (first, last)]
+        self._changed[topic.id] = topic
+        before = part.fresh[-1] if part.fresh else (0, -1)
+        if before[0] <= first <= before[1] + 1:
+            part.fresh[-1] = (before[0], max(before[1], last))
         else:
-            part.fresh = union(part.fresh, [(first, last)])
+            part.fresh.append((first, last))
 
     def _marked(self, topic: Topic, marks: Sequence[Marks]) -> None:
         if not self.on or is_server_name(topic.name):
             return
         sealed_to = topic.tail[0].first_seq - 1 if topic.tail else topic.head
-        sealed = [mark for mark in marks if mark.live and mark.first_seq + mark.count - 1 <= sealed_to]
+        # Not the marks themselves, whose masks are as long as their runs.
+        sealed = [mark.pairs for mark in marks if mark.live and mark.first_seq + mark.count - 1 <= sealed_to]
         if sealed:
             if topic.parts is None:
                 topic.parts = {}
             part = topic.parts.setdefault(self.name, TopicDeletes([]))
             assert isinstance(part, TopicDeletes)
-            part.many += sealed
+            for ends in sealed:
+                if len(ends) > _FEW_ENDS:
+                    part.many.append(ends)
+                else:
+                    part.fresh += _ranges_of(ends)
+            self._changed[topic.id] = topic
 
     def _join_lists(self, topic: Topic, exported: list[PackedRemoval]) -> None:
         """Merges encoded lists. An archive gets merged deletes again, which has no effect on it.
@@ -154,8 +240,7 @@ class DeleteExport:
         merged, because it would then never be confirmed.
         """
         while len(exported) > EXPORTED_MAX:
-            sizes = [packed_bytes(ranges) for _, ranges in exported]
-            place = min(range(len(exported) - 2), key=lambda at: sizes[at] + sizes[at + 1])
+            place = _smallest_pair(exported)
             (_, older), (number, newer) = exported[place : place + 2]
             ranges = joined(topic, self._reader, union(unpack(older), unpack(newer)))
             exported[place : place + 2] = [(number, pack(ranges))]
@@ -172,6 +257,16 @@ class DeleteExport:
             _log.error("confirmation of the archive cannot be read", extra={"error": str(error)})
             return 0
         return int(text) if text.isdigit() else 0
+
+
+def _ranges_of(ends: "array[int]") -> Iterable[SeqRange]:
+    return zip(ends[::2], ends[1::2], strict=True)
+
+
+def _smallest_pair(exported: list[PackedRemoval]) -> int:
+    """The place of the two neighbours with the fewest bytes, the newest list apart."""
+    sizes = [packed_bytes(ranges) for _, ranges in exported]
+    return min(range(len(exported) - 2), key=lambda at: sizes[at] + sizes[at + 1])
 
 
 def joined(topic: Topic, reader: RunReader, ranges: Ranges) -> Ranges:

@@ -287,6 +287,53 @@ def packed_bytes(ranges: msgspec.Raw) -> int:
     return len(memoryview(ranges))
 
 
+class Pieces:
+    """Encodes ranges in pieces, so that many of them never take long at once."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._encoded: list[bytes] = []
+
+    def add(self, ranges: Ranges) -> None:
+        encoded = _encoder.encode(ranges)
+        self._count += len(ranges)
+        self._encoded.append(encoded[_array_head(encoded)[0] :])
+
+    def packed(self) -> msgspec.Raw:
+        """All of them, as `pack` would have encoded them."""
+        count = self._count
+        if count < 16:
+            head = bytes((0x90 | count,))
+        else:
+            head = b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + count.to_bytes(4, "big")
+        return msgspec.Raw(head + b"".join(self._encoded))
+
+
+def _array_head(encoded: bytes | memoryview) -> tuple[int, int]:
+    """The length of the head of an encoded list, and the number of its elements."""
+    kind = encoded[0]
+    if kind == 0xDC:
+        return 3, int.from_bytes(encoded[1:3], "big")
+    return (5, int.from_bytes(encoded[1:5], "big")) if kind == 0xDD else (1, kind & 0x0F)
+
+
+_NUMBER_BYTES = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+
+
+def packed_ranges(ranges: msgspec.Raw) -> Iterator[SeqRange]:
+    """The ranges of an encoded list, one at a time."""
+    encoded = memoryview(ranges)
+    place, count = _array_head(encoded)
+    for _ in range(count):
+        pair = []
+        place += 1
+        for _ in range(2):
+            size = _NUMBER_BYTES.get(encoded[place], 0)
+            pair.append(int.from_bytes(encoded[place + 1 : place + 1 + size], "big") if size else encoded[place])
+            place += 1 + size
+        yield pair[0], pair[1]
+
+
 _BUFFER_BYTES = 1024 * 1024
 SPAN_BYTES = 1024 * 1024
 """The size of the span of a directory."""

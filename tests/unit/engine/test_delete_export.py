@@ -1,15 +1,22 @@
 """Deletes out of sealed segments are reported to the archive until it has confirmed them."""
 
+import random
+from collections.abc import Iterable, Iterator
+
 import pytest
 
 from tests.unit.conftest import append, checkpoint, delete, eq, killed, move, open_engine, put, topic
+from topics.engine import delete_export
 from topics.engine.delete_export import EXPORTED_MAX, harmless_between
 from topics.engine.engine import Engine
 from topics.engine.read import EXACT_MAX, remember
+from topics.engine.topic import Topic
 from topics.log.catalog import read_catalog
 from topics.log.fs import replace_file
 from topics.log.layout import Layout
-from topics.model.seq_ranges import LossReason, union
+from topics.log.snapshot_files import Pieces, pack, packed_ranges
+from topics.model.records import Record
+from topics.model.seq_ranges import LossReason, Ranges, SeqRange, union
 from topics.testing import FakeDisk
 
 LAYOUT = Layout("data")
@@ -246,3 +253,78 @@ def test_the_longest_list_is_left_alone_when_lists_are_joined(disk: FakeDisk) ->
     assert found[-1][0] == engine.checkpointer.number
     singles = [(many + 1 + 2 * number,) * 2 for number in range(few)]
     assert union(*(ranges for _, ranges in found[1:])) == singles
+
+
+def many_deletes(disk: FakeDisk, seed: int) -> tuple[Engine, list[int]]:
+    """A sealed topic of 600 records, and an order in which to delete 400 of them, by tags."""
+    engine = open_engine(disk, track_removals=True)
+    for first in range(0, 600, 100):
+        append(engine, "orders", *[Record.of(n, tag=f"t{n}") for n in range(first, first + 100)])
+        move(engine, "orders", "sealed")
+    return engine, random.Random(seed).sample(range(600), 400)
+
+
+def assert_reported(disk: FakeDisk, deleted: list[int]) -> None:
+    """Every deleted record is in the catalog, and no live one."""
+    ranges = union(*(ranges for _, ranges in reported(disk)))
+    assert {seq for first, last in ranges for seq in range(first, last + 1)} == {n + 1 for n in deleted}
+
+
+def test_many_deletes_are_encoded_in_turns_ahead_of_a_checkpoint(
+    disk: FakeDisk, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(delete_export, "_RANGES_A_TURN", 7)
+    monkeypatch.setattr(delete_export, "_MUCH_A_TURN_BYTES", 10)
+    engine, deleted = many_deletes(disk, seed)
+    turns: list[int] = []
+    joined_in_turns = delete_export.DeleteExport._joined_in_turns
+
+    def counted(self: delete_export.DeleteExport, topic: Topic, ranges: Iterable[SeqRange]) -> Iterator[Ranges]:
+        for some in joined_in_turns(self, topic, ranges):
+            turns.append(len(some))
+            yield some
+
+    monkeypatch.setattr(delete_export.DeleteExport, "_joined_in_turns", counted)
+    for first in range(0, 400, 20):
+        for number in deleted[first : first + 20]:
+            delete(engine, "orders", match=eq(f"t{number}"))
+        before = len(turns)
+        assert checkpoint(engine)
+        assert len(turns) > before
+        assert len(reported(disk)) <= EXPORTED_MAX
+        assert_reported(disk, deleted[: first + 20])
+    assert max(turns) <= 7
+    assert_reported(disk, deleted)
+    reopened = open_engine(killed(disk), track_removals=True)
+    delete(reopened, "orders", before_seq=601)
+    assert checkpoint(reopened)
+
+
+def test_deletes_survive_a_preparation_that_is_cut_short(
+    disk: FakeDisk, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(delete_export, "_RANGES_A_TURN", 7)
+    engine, deleted = many_deletes(disk, seed)
+    for number in deleted[:100]:
+        delete(engine, "orders", match=eq(f"t{number}"))
+    for steps in range(1, 15):
+        job = engine.removals.prepare(lambda resume: None)
+        for _ in range(steps):
+            next(job)
+        number = deleted[99 + steps]
+        delete(engine, "orders", match=eq(f"t{number}"))
+        job.close()
+    assert checkpoint(engine)
+    assert_reported(disk, deleted[:114])
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 65_535, 65_536, 70_000])
+def test_ranges_encoded_in_pieces_are_those_encoded_at_once(count: int, seed: int) -> None:
+    chance = random.Random(seed)
+    ends = sorted(chance.sample(range(1 << chance.choice((20, 40, 63))), 2 * count))
+    ranges = list(zip(ends[::2], ends[1::2], strict=True))
+    pieces = Pieces()
+    for first in range(0, count, 999):
+        pieces.add(ranges[first : first + 999])
+    assert bytes(pieces.packed()) == bytes(pack(ranges))
+    assert list(packed_ranges(pieces.packed())) == ranges
