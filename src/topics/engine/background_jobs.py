@@ -12,7 +12,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
+from functools import partial
 from queue import SimpleQueue
+from sys import maxsize
 from typing import NamedTuple, Protocol
 
 _log = logging.getLogger(__name__)
@@ -28,8 +30,55 @@ class Until(NamedTuple):
 
 Job = Generator[OffLoop | Until, object, None]
 
-Background = Callable[[Callable[[], object], Callable[[object], None]], None]
-"""Runs the first function off the loop, then the second on the loop with the outcome: a result or an exception."""
+Background = Callable[[Callable[[], object], Callable[[object], None], str], None]
+"""Runs the first function off the loop, then the second on the loop with the outcome: a result or an exception. The
+text is the name of the topic that the work is for, or empty; owners of topics take turns."""
+
+_Work = tuple[Callable[[], object], Callable[[object], None]]
+
+
+class FairBackground:
+    """Background work of several owners, round robin. One owner never has all threads."""
+
+    def __init__(self, run: Callable[[Callable[[], object], Callable[[object], None]], None], threads: int) -> None:
+        self._run = run
+        self._free = threads
+        self._each = max(threads - 1, 1)
+        self._waiting: dict[tuple[str, ...], deque[_Work]] = {}
+        """By owner, in the order of their turns."""
+        self._running: dict[tuple[str, ...], int] = {}
+
+    def add(self, owner: tuple[str, ...], work: Callable[[], object], then: Callable[[object], None]) -> None:
+        self._waiting.setdefault(owner, deque()).append((work, then))
+        self._start()
+
+    def flush(self) -> None:
+        """Starts everything that waits, at the end."""
+        self._free = self._each = maxsize
+        self._start()
+
+    def _start(self) -> None:
+        while self._free > 0:
+            owner = next((one for one in self._waiting if self._running.get(one, 0) < self._each), None)
+            if owner is None:
+                return
+            waiting = self._waiting.pop(owner)
+            work, then = waiting.popleft()
+            if waiting:
+                self._waiting[owner] = waiting
+            self._free -= 1
+            self._running[owner] = self._running.get(owner, 0) + 1
+            self._run(work, partial(self._finished, owner, then))
+
+    def _finished(self, owner: tuple[str, ...], then: Callable[[object], None], outcome: object) -> None:
+        self._free += 1
+        self._running[owner] -= 1
+        if not self._running[owner]:
+            del self._running[owner]
+        try:
+            then(outcome)
+        finally:
+            self._start()
 
 
 class Deferral:

@@ -179,7 +179,7 @@ class LongDelete:
         self._running = True
         try:
             while self._outcome:
-                self._background(self._steps.send(self._outcome.pop()), self._go_on)
+                self._background(self._steps.send(self._outcome.pop()), self._go_on, self._topic.name)
         except StopIteration:
             pass
         except TopicsError as error:

@@ -13,8 +13,9 @@ from topics.engine.core import EngineOptions
 from topics.log.commit_thread import CommitThread
 from topics.log.group_commit import Committer, InlineSyncPolicy, Shard
 
-READERS = 2
-"""Threads for reads of the cold folder or object store and for looking up tags in sealed segments."""
+READERS = 3
+"""Threads for reads of the cold folder or object store, for looking up tags in sealed segments, and for promotions and
+proofs that take long. The topics of one key never have all of them (`background_jobs.FairBackground`)."""
 
 
 class Workers(Protocol):

@@ -14,14 +14,14 @@ import msgspec
 
 from topics.consumers.consumers import Consumers
 from topics.engine.append import Appender, FrameExtension, creation_body, make_topic
-from topics.engine.background_jobs import Deferral, InlineRunner, Job, JobRunner
+from topics.engine.background_jobs import Deferral, FairBackground, InlineRunner, Job, JobRunner
 from topics.engine.backpressure import Admission, Throttle
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.conditional_append import Fences
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.delete import Deleter
 from topics.engine.delete_export import DeleteExport
-from topics.engine.disk_threads import ThreadWorkers, Workers, outcome_of
+from topics.engine.disk_threads import READERS, ThreadWorkers, Workers, outcome_of
 from topics.engine.housekeeping import Housekeeper, Sweeper, folder_in_place
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, first_readable, plan_read
 from topics.engine.recovery import (
@@ -383,6 +383,7 @@ class Engine(EngineView):
         """Hands the disk work over to threads; from now on only the loop's thread may call the engine."""
         self.core.note_run()
         workers = self._workers = ThreadWorkers(loop) if workers is None else workers
+        self._fair_background = FairBackground(workers.background, READERS)
         self._loop = loop
         self.core.defer.use(loop.call_soon)
         self.core.scheduler.later = loop.call_later
@@ -438,6 +439,7 @@ class Engine(EngineView):
         self.backups.shipping.close()
         self._runner.close()
         if self._workers is not None:
+            self._fair_background.flush()
             self._workers.close()
         self._lock.release()
 
@@ -608,7 +610,7 @@ class Engine(EngineView):
             else:
                 done(TopicNotFoundError(topic.name))
 
-        self._background(lambda: execute(plan, self.core.reader), finished)
+        self._background(lambda: execute(plan, self.core.reader), finished, topic.name)
 
     def read_now(self, name: str, request: ReadRequest) -> ReadResult:
         """Reads from a cursor on the caller's stack, wherever the records are."""
@@ -722,20 +724,22 @@ class Engine(EngineView):
         """Note a read or a watch of the topic, which raises its priority."""
         self.core.consumed(topic)
 
-    def in_background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
-        """Do work that touches nothing of the engine on a thread; calls back with its result, or its exception."""
-        self._background(work, then)
+    def in_background(self, work: Callable[[], object], then: Callable[[object], None], name: str = "") -> None:
+        """Do work for a topic that touches nothing of the engine on a thread; calls back with its result, or its
+        exception."""
+        self._background(work, then, name)
 
     def read_folder_file(self, path: str, offset: int, length: int, then: Callable[[object], None]) -> None:
         """Read a part of a file of the data folder on a thread; calls back with the bytes and the length of the file,
         or an exception."""
-        self._background(partial(_part_of, self._fs, f"{self.layout.root}/{path}", offset, length), then)
+        self._background(partial(_part_of, self._fs, f"{self.layout.root}/{path}", offset, length), then, "")
 
-    def _background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
+    def _background(self, work: Callable[[], object], then: Callable[[object], None], name: str) -> None:
         if self._workers is None:
             then(outcome_of(work))
         else:
-            self._workers.background(work, then)
+            owners = [tenant.prefixes for tenant in self.core.quotas.tenants_of(name)]
+            self._fair_background.add(owners[0] if owners else (), work, then)
 
 
 def _part_of(fs: FileSystem, path: str, offset: int, length: int) -> tuple[bytes, int]:

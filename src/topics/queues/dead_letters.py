@@ -236,7 +236,7 @@ class DeadLetters:
 
         where, reader = plan_cut(topic, seqs), self._core.reader
         if where.cold:
-            self._background(lambda: _split_records(where, seqs, reader), cut)
+            self._background(lambda: _split_records(where, seqs, reader), cut, topic.name)
             return
         try:
             found = _split_records(where, seqs, reader)
@@ -335,7 +335,9 @@ class DeadLetters:
 
         # Off the loop: it may have to scan every record of the source to find this queue's.
         self._background(
-            lambda: _find(source.name, source.id, runs, core.reader, earliest, head, topic.name, requested, busy), found
+            lambda: _find(source.name, source.id, runs, core.reader, earliest, head, topic.name, requested, busy),
+            found,
+            topic.name,
         )
 
     def retry(self, topic: Topic, source: Topic, seq: int, done: RedriveDone) -> None:
@@ -384,7 +386,7 @@ class DeadLetters:
             except TopicsError as error:
                 failed(error)
 
-        self._background(lambda: _split_records(cut, [seq], reader), found)
+        self._background(lambda: _split_records(cut, [seq], reader), found, topic.name)
 
     def _busy(self, source: Topic) -> frozenset[int]:
         """Records of a topic that must stay: they are leased or already moving."""

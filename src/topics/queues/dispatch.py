@@ -460,6 +460,7 @@ class Dispatcher:
             self._background(
                 lambda: execute_cut(cut, reader),
                 lambda outcome: self._deliver(queue, demand, leases, outcome, ready, timing),
+                queue.jobs.topic.name,
             )
             return
         outcome: object

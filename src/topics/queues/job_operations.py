@@ -186,7 +186,7 @@ class Jobs:
             else:
                 done(outcome if isinstance(outcome, TopicsError) else TopicsError(f"jobs could not be read: {outcome}"))
 
-        self._background(lambda: _page_of(topic.name, plan, execute_cut(cut, reader), tag, limit), found)
+        self._background(lambda: _page_of(topic.name, plan, execute_cut(cut, reader), tag, limit), found, topic.name)
 
     def _dead_letters(self, topic: Topic) -> Topic | None:
         name = topic.config.dead_letter

@@ -404,7 +404,7 @@ class Pump:
                 self._hold_up(router, str(outcome), _code(outcome))
             self._idle(router)
 
-        self._background(lambda: fetch(plan, self._core.reader), fetched)
+        self._background(lambda: fetch(plan, self._core.reader), fetched, router.source.name)
 
     def _resume_cold(self, router: Router, plan: GatherPlan, gathered: Gathered) -> None:
         """Continues with records that another thread fetched, unless the router changed meanwhile."""
@@ -560,7 +560,7 @@ class Pump:
                 self._hold_up(router, str(outcome), _code(outcome))
             self._idle(router)
 
-        self._background(lambda: find_copies(search, self._core.reader), found)
+        self._background(lambda: find_copies(search, self._core.reader), found, router.source.name)
 
 
 def _code(outcome: object) -> str:

@@ -78,7 +78,7 @@ class Contracts:
                 except TopicsError as error:
                     done(error)
 
-            self._engine.in_background(proof, then)
+            self._engine.in_background(proof, then, name)
 
     def update_profile(self, name: str, body: bytes, done: ContractDone) -> None:
         profile = parse_profile_update(body)

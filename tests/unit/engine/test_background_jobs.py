@@ -1,10 +1,12 @@
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Generator
 
 import pytest
 
-from topics.engine.background_jobs import InlineRunner, Job, OffLoop, ThreadRunner, Until
+from topics.engine.background_jobs import FairBackground, InlineRunner, Job, OffLoop, ThreadRunner, Until
+from topics.engine.disk_threads import outcome_of
 
 
 def job_of(log: list[object], *steps: OffLoop | Until) -> Job:
@@ -189,3 +191,76 @@ def test_a_job_started_by_a_job_comes_behind_it() -> None:
 
     on_loop(test)
     assert log == ["first", "second"]
+
+
+def fair() -> tuple[FairBackground, list[str], Callable[[], None]]:
+    """Fair background work, the names of what has begun, and a function that ends the oldest work in progress."""
+    begun: list[str] = []
+    running: deque[Callable[[], None]] = deque()
+
+    def run(work: Callable[[], object], then: Callable[[object], None]) -> None:
+        outcome = outcome_of(work)
+        running.append(lambda: then(outcome))
+
+    def submitted(name: str) -> Callable[[], object]:
+        return lambda: begun.append(name)
+
+    background = FairBackground(run, 3)
+    for name in ("a1", "a2", "a3", "a4", "b1", "b2", "c1"):
+        background.add((name[0],), submitted(name), lambda outcome: None)
+
+    def end_one() -> None:
+        running.popleft()()
+
+    return background, begun, end_one
+
+
+def test_background_work_of_one_owner_leaves_a_thread_to_the_others() -> None:
+    _, begun, end_one = fair()
+    assert begun == ["a1", "a2", "b1"]
+    for _ in range(4):
+        end_one()
+    assert begun == ["a1", "a2", "b1", "a3", "b2", "c1", "a4"]
+
+
+def test_background_work_of_one_owner_alone_has_all_threads_but_one() -> None:
+    begun: list[int] = []
+    background = FairBackground(lambda work, then: begun.append(0), 3)
+    for _ in range(5):
+        background.add(("a",), lambda: None, lambda outcome: None)
+    assert len(begun) == 2
+    background.flush()
+    assert len(begun) == 5
+
+
+def test_work_that_submits_more_work_as_it_ends_waits_for_its_turn() -> None:
+    order: list[str] = []
+    ends: deque[Callable[[], None]] = deque()
+    background = FairBackground(lambda work, then: ends.append(lambda: then(work())), 1)
+
+    def again(name: str, left: int) -> None:
+        def then(outcome: object) -> None:
+            if left:
+                again(name, left - 1)
+
+        background.add((name[0],), lambda: order.append(name), then)
+
+    again("a", 3)
+    again("b", 3)
+    while ends:
+        ends.popleft()()
+    assert order == ["a", "b"] * 4
+
+
+def test_failing_callback_does_not_lose_the_thread() -> None:
+    ends: deque[Callable[[], None]] = deque()
+    background = FairBackground(lambda work, then: ends.append(lambda: then(work())), 1)
+
+    def fail(outcome: object) -> None:
+        raise ValueError
+
+    background.add(("a",), lambda: None, fail)
+    background.add(("a",), lambda: None, lambda outcome: None)
+    with pytest.raises(ValueError):
+        ends.popleft()()
+    assert len(ends) == 1

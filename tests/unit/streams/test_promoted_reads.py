@@ -158,9 +158,9 @@ def test_a_long_proof_is_made_by_a_thread(streams: Streams, monkeypatch: pytest.
     done: list[str] = []
     in_background = streams.engine.in_background
 
-    def watched(work: Callable[[], object], then: Callable[[object], None]) -> None:
+    def watched(work: Callable[[], object], then: Callable[[object], None], name: str = "") -> None:
         done.append("thread")
-        in_background(work, then)
+        in_background(work, then, name)
 
     monkeypatch.setattr(streams.engine, "in_background", watched)
     touch = {"op": "add", "path": "/n", "schema": {"type": "integer"}, "default": 1}

@@ -185,7 +185,7 @@ class Backups:
             else:
                 done(outcome if isinstance(outcome, TopicsError) else BackupFailedError(str(outcome)))
 
-        self._background(self._list, listed)
+        self._background(self._list, listed, "")
 
     def _list(self) -> Listed:
         lineage = read_lineage(self._fs, self._core.layout)
