@@ -1,7 +1,7 @@
 """The machine stops, or a call fails, at every file-system call of schedules and unique jobs.
 
-In the start that follows, the jobs of a schedule are those of the first due times, each once, and the state of the
-schedule says the same. Then time goes on: no due time is lost. A unique key has one job at most.
+After the next start the jobs of a schedule are those of the first due times, each once, in agreement with the state
+of the schedule. Then time goes on: no due time is lost. A unique key has one job at most.
 """
 
 from collections.abc import Callable, Iterator

@@ -289,7 +289,7 @@ class _ReadAhead:
             self.close()
 
     def close(self) -> None:
-        """What was not asked for is not loaded any more."""
+        """Stops loading: parts that nobody requested are not loaded any more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
