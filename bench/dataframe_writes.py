@@ -31,7 +31,7 @@ from pyiceberg.expressions import AlwaysTrue, EqualTo
 from pyiceberg.table import StaticTable
 
 from bench.spark_load import serving
-from topics.log.catalog import read_catalog
+from topics.log.catalog_files import read_catalog
 from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem
 from topics.model.settings import Settings

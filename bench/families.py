@@ -26,7 +26,7 @@ import pyarrow.compute  # noqa: F401 - tasks load it, once a process
 
 from bench.history_backlog import fill
 from bench.history_load import LOADS, Load
-from topics.log.catalog import read_catalog
+from topics.log.catalog_files import read_catalog
 from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem
 from topics.model.settings import Settings

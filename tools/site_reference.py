@@ -38,6 +38,7 @@ FORMAT_MODULES = (
     "topics.log.segment",
     "topics.log.snapshot_files",
     "topics.log.catalog",
+    "topics.log.catalog_files",
     "topics.streams.stream_frames",
     "topics.routers.router_frames",
     "topics.log.forward_frames",

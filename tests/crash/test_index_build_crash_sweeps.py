@@ -14,7 +14,7 @@ import pytest
 from topics.engine.background_jobs import InlineRunner
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.log.catalog import read_catalog
+from topics.log.catalog_files import read_catalog
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.model.errors import TopicsError

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.property.effort import effort
 from tests.unit.conftest import append, checkpoint, delete, eq, killed, move, open_engine, put, topic
 from topics.engine.topic import Run
-from topics.log.catalog import read_catalog
+from topics.log.catalog_files import read_catalog
 from topics.log.fs import replace_file
 from topics.log.layout import Layout
 from topics.model.seq_ranges import union

@@ -11,7 +11,7 @@ from tests.http.live import LiveServer, wait_until_ready
 from tests.s3 import S3Server
 from tests.spark.waiting_for import wait_until
 from topics.cli import main
-from topics.log.catalog import read_catalog
+from topics.log.catalog_files import read_catalog
 from topics.log.layout import Layout
 from topics.log.object_store.tiered_fs import guest_files
 from topics.log.posix import PosixFileSystem

@@ -8,7 +8,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tests.http.live import LiveServer
 from tests.spark.waiting_for import checkpointed, wait_until
-from topics.log.catalog import read_catalog
+from topics.log.catalog_files import read_catalog
 from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem
 from topics.spark.connector.options import DataLossError, OptionError

@@ -11,7 +11,7 @@ from tests.readers import Row, read_by_all
 from tests.s3 import S3Server
 from tests.spark.iceberg_runtime import read_by_spark
 from tests.spark.waiting_for import checkpointed, of_diff
-from topics.log.catalog import read_catalog
+from topics.log.catalog_files import read_catalog
 from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem
 from topics.model.settings import Settings

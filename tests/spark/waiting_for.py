@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from pyspark.sql import DataFrame
 
-from topics.log.catalog import read_catalog
+from topics.log.catalog_files import read_catalog
 from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem
 from topics.spark.connector.record_reader import RawRecord, page_request

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from topics.cli.arguments import ColdDir, Json, need_spark
 from topics.cli.failures import CommandError
 from topics.cli.output import console
-from topics.log.catalog import read_catalog
+from topics.log.catalog_files import read_catalog
 from topics.log.fs import FileSystem, FolderLock
 from topics.log.layout import Layout
 from topics.log.posix import PosixFileSystem, is_locked

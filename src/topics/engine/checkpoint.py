@@ -19,7 +19,7 @@ left alone; if the new one replaces it, its frames are copied from file to file,
 logged behind the rotation, and the frames are the state before it. At the end topics that were captured and have not
 changed since are paged out.
 
-Keeps the catalog: one entry for each topic with sealed records, rewritten as a whole at each checkpoint.
+Keeps the catalog: one entry for each topic with sealed records, of which each checkpoint publishes the changed ones.
 
 Entries stay encoded between checkpoints, since most topics do not change between two of them. They are made from the
 states that the snapshot holds, off the loop, so that the two cannot differ.
@@ -42,19 +42,17 @@ from topics.engine.sealing import Sealer
 from topics.engine.topic import Block, Segment, Topic, block_head
 from topics.engine.topic_paging import copy_topics
 from topics.log.catalog import (
+    CatalogHead,
     CatalogRemoval,
     CatalogSegment,
     CatalogTopic,
     Listed,
     contract_in,
-    decode_parts,
-    encode_catalog,
-    read_catalog_bytes,
-    write_catalog,
 )
 from topics.log.catalog import (
     encode_topic as encode_catalog_topic,
 )
+from topics.log.catalog_files import CatalogWriter
 from topics.log.commit_requests import Rotation
 from topics.log.fs import FileSystem
 from topics.log.group_commit import Shard
@@ -94,7 +92,10 @@ class CatalogKeeper:
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self._fs = fs
         self._layout = layout
+        self._writer = CatalogWriter(fs, layout)
         self._entries: dict[int, bytes] = {}
+        self._unpublished: set[int] = set()
+        """The topics whose entries have changed, or are gone, since the last catalog."""
         self._changed = False
         self.number = 0
         """The last one published."""
@@ -119,15 +120,17 @@ class CatalogKeeper:
 
     def load(self, snapshot: int) -> bool:
         """Goes on with the catalog that is there; False when it is not the one of this snapshot."""
-        data = read_catalog_bytes(self._fs, self._layout)
-        if data is None:
-            return snapshot == 0
         try:
-            head, entries = decode_parts(data)
+            found = self._writer.load()
         except ValueError:
+            found = None
+        else:
+            if found is None:
+                return snapshot == 0
+        if found is None or found.head.number != snapshot or not found.head.has_contracts:
+            self._writer = CatalogWriter(self._fs, self._layout)
             return False
-        if head.number != snapshot or not head.has_contracts:
-            return False
+        head, entries = found.head, found.topics
         self._entries, self.number, self.work_number = entries, head.number, head.number
         self.listed = self._listed = head.listed
         if any(asks_for_indexes(contract_in(entry)) for entry in entries.values()):
@@ -147,10 +150,14 @@ class CatalogKeeper:
             self._work[topic.topic_id] = work
             self._changed = True
             self._families_changed |= asks_for_indexes(entry.contract)
-        if entry.segments or entry.earliest > 1:
-            self._entries[topic.topic_id] = encode_catalog_topic(entry)
+        encoded = encode_catalog_topic(entry) if entry.segments or entry.earliest > 1 else None
+        if encoded == self._entries.get(topic.topic_id):
+            return
+        self._unpublished.add(topic.topic_id)
+        if encoded is not None:
+            self._entries[topic.topic_id] = encoded
         else:
-            self._entries.pop(topic.topic_id, None)
+            del self._entries[topic.topic_id]
 
     def _count(self, segment: Segment) -> None:
         known = self._listed
@@ -162,15 +169,18 @@ class CatalogKeeper:
         self.listed = self._listed
 
     def publish(self, head: SnapshotHead) -> None:
-        """Replaces the file, durably."""
+        """Publishes the catalog, durably."""
         for topic_id in head.dropped:
             self._work.pop(topic_id, None)
             gone = self._entries.pop(topic_id, None)
             if gone is not None:
+                self._unpublished.add(topic_id)
                 self._changed = True
                 self._families_changed |= asks_for_indexes(contract_in(gone))
-        data = encode_catalog(head.number, head.now_ms, self._entries.values(), self.tracked, self._listed)
-        write_catalog(self._fs, self._layout, data)
+        entries = self._entries
+        found = CatalogHead(head.number, head.now_ms, len(entries), self.tracked, True, self._listed)
+        self._writer.publish(found, entries, self._unpublished)
+        self._unpublished = set()
         self.number = head.number
         if self._oldest_ts is not None:
             self.newest_listed.append((head.number, self._oldest_ts))

@@ -1,4 +1,4 @@
-"""The catalog: the sealed segments of all topics, in one small file for readers in other processes.
+"""The catalog: the sealed segments of all topics, in small files for readers in other processes.
 
 Programs that read sealed segments in place (the Spark pipeline is one) must know which segments are valid, their topics
 and their deleted records. The engine writes this list beside its snapshots at each checkpoint, after the deletes of
@@ -7,26 +7,40 @@ that reads the catalog and then the files sees every delete before the catalog's
 by a later one, and the newer catalog states why.
 
     offset  size  field
-         0     8  magic "TPCAT001"
-         8     n  msgpack of `CatalogHead`, then of `CatalogTopic` for each topic that has or had sealed records
-       8+n     8  XXH3-64 of every byte before it
+         0     8  magic "TPCAT002"
+         8     8  number: that of the checkpoint's snapshot
+        16     8  stamp: a hash of the changes of this catalog and of the stamp before it
+        24     n  msgpack of `CatalogHead`, then of `CatalogTopic` for each topic that has or had sealed records
+      24+n     8  XXH3-64 of every byte before it
 
 Both structures are msgpack arrays. The file is written under another name, synced and renamed, so a broken one is
-damage; the next checkpoint replaces it. It is not a part of the log: nothing is recovered from it.
+damage; the next checkpoint replaces it. It is not a part of the log: nothing is recovered from it. A large catalog is
+not written at each checkpoint, but followed by files of changes (`log.catalog_files`). Version TPCAT001, without number
+and stamp, is read; the next checkpoint replaces it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from struct import Struct
+from typing import NamedTuple
 
 import msgspec
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
-from topics.log.fs import FileSystem, read_whole, replace_file
-from topics.log.layout import Layout
 from topics.model.seq_ranges import SeqRange
 
-MAGIC = b"TPCAT001"
+MAGIC = b"TPCAT002"
+_BEFORE = b"TPCAT001"
 _CHECKSUM = Struct("<Q")
+_LINK = Struct("<QQ")
+HEAD_BYTES = len(MAGIC) + _LINK.size
+"""The bytes of a file that name its catalog."""
+
+
+class Link(NamedTuple):
+    """Names one catalog. Two that were written by different histories of a folder have different stamps."""
+
+    number: int
+    stamp: int
 
 
 class CatalogSegment(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -135,6 +149,7 @@ class _RawFile(msgspec.Struct, array_like=True, frozen=True):
     topics: list[msgspec.Raw]
 
 
+_PIECE_BYTES = 4 * 1024 * 1024
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_File)
 _raw_decoder = msgspec.msgpack.Decoder(_RawFile)
@@ -145,19 +160,55 @@ def encode_topic(topic: CatalogTopic) -> bytes:
     return _encoder.encode(topic)
 
 
+class _TopicId(msgspec.Struct, array_like=True, frozen=True):
+    """The beginning of an encoded topic."""
+
+    topic_id: int
+
+
+_id_decoder = msgspec.msgpack.Decoder(_TopicId)
+
+
+def topic_id_in(entry: bytes) -> int:
+    """The id of an encoded topic, of which nothing else is decoded."""
+    return _id_decoder.decode(entry).topic_id
+
+
+def topic_in(entry: bytes) -> CatalogTopic:
+    return _topic_decoder.decode(entry)
+
+
 def contract_in(entry: bytes) -> bytes:
-    """Returns the contract of an encoded topic."""
+    """The contract of an encoded topic."""
     return _topic_decoder.decode(entry).contract
 
 
 def encode_catalog(
-    number: int, now_ms: int, topics: Iterable[bytes], tracked: bool = False, listed: Listed | None = None
-) -> bytes:
-    """Returns the whole file. The topics are encoded already, because most of them have not changed."""
-    parts = [msgspec.Raw(topic) for topic in topics]
+    number: int, now_ms: int, topics: Iterable[bytes], tracked: bool = False, listed: Listed | None = None,
+    stamp: int = 0,
+) -> bytes:  # fmt: skip
+    """The whole file; the topics are already encoded, since most of them are the same as last time."""
+    parts = list(topics)
     head = CatalogHead(number, now_ms, len(parts), tracked, True, listed or Listed())
-    body = MAGIC + _encoder.encode(_RawFile(head, parts))
-    return body + _CHECKSUM.pack(xxh3_64_intdigest(body))
+    return b"".join(catalog_pieces(head, parts, stamp))
+
+
+def catalog_pieces(head: CatalogHead, topics: Collection[bytes], stamp: int) -> Iterator[bytes]:
+    """The whole file in pieces of a few megabytes."""
+    hashed = xxh3_64()
+    # An array of two: the head, and the array of the topics.
+    first = MAGIC + _LINK.pack(head.number, stamp) + b"\x92" + _encoder.encode(head) + b"\xdd"
+    pending, size = [first, len(topics).to_bytes(4, "big")], 0
+    for topic in topics:
+        pending.append(topic)
+        size += len(topic)
+        if size >= _PIECE_BYTES:
+            piece, pending, size = b"".join(pending), [], 0
+            hashed.update(piece)
+            yield piece
+    piece = b"".join(pending)
+    hashed.update(piece)
+    yield piece + _CHECKSUM.pack(hashed.intdigest())
 
 
 def decode_catalog(data: bytes | memoryview) -> Catalog:
@@ -166,47 +217,23 @@ def decode_catalog(data: bytes | memoryview) -> Catalog:
     return Catalog(found.head, found.topics)
 
 
-def decode_since(data: bytes | memoryview, known: Mapping[bytes, CatalogTopic]) -> tuple[CatalogHead, Encoded]:
-    """Like `decode_catalog`, for a caller that reads repeatedly: an unchanged topic is not decoded again.
-
-    `known` is the previous result: the topics by their encoded bytes, in the order of the file.
-    """
-    found = _raw_decoder.decode(_checked(data))
-    topics = {}
-    for raw in map(bytes, found.topics):
-        topic = known.get(raw)
-        topics[raw] = topic if topic is not None else _topic_decoder.decode(raw)
-    return found.head, topics
-
-
 def decode_parts(data: bytes | memoryview) -> tuple[CatalogHead, dict[int, bytes]]:
-    """Returns the head and the encoded topics by number, for the engine, which writes them again."""
+    """The head, and the topics by id still encoded."""
     found = _raw_decoder.decode(_checked(data))
-    return found.head, {_topic_decoder.decode(raw).topic_id: bytes(raw) for raw in found.topics}
+    return found.head, {topic_id_in(raw): raw for raw in map(bytes, found.topics)}
+
+
+def link_in(data: bytes | memoryview) -> Link | None:
+    """The name of the catalog in a file, of which the first bytes suffice; None for one of the version before."""
+    if bytes(data[: len(MAGIC)]) != MAGIC or len(data) < HEAD_BYTES:
+        return None
+    return Link(*_LINK.unpack_from(data, len(MAGIC)))
 
 
 def _checked(data: bytes | memoryview) -> memoryview:
     view = memoryview(data)
-    if len(view) < len(MAGIC) + 8 or bytes(view[:8]) != MAGIC:
+    if len(view) < HEAD_BYTES + 8 or bytes(view[:8]) not in (MAGIC, _BEFORE):
         raise ValueError("it is not a catalog")
     if xxh3_64_intdigest(view[:-8]) != _CHECKSUM.unpack_from(view, len(view) - 8)[0]:
         raise ValueError("it has a wrong checksum")
-    return view[8:-8]
-
-
-# The catalog's file: replaced in one step, so that a reader sees the old one or the new one, never a part.
-
-
-def write_catalog(fs: FileSystem, layout: Layout, data: bytes) -> None:
-    replace_file(fs, layout.catalog, data)
-
-
-def read_catalog_bytes(fs: FileSystem, layout: Layout) -> bytes | None:
-    """Returns the content of the file; None if it does not exist."""
-    return read_whole(fs, layout.catalog)
-
-
-def read_catalog(fs: FileSystem, layout: Layout) -> Catalog | None:
-    """Returns the catalog; None if it does not exist. Raises ValueError if it is damaged."""
-    data = read_catalog_bytes(fs, layout)
-    return None if data is None else decode_catalog(data)
+    return view[HEAD_BYTES if bytes(view[:8]) == MAGIC else len(_BEFORE) : -8]

@@ -7,7 +7,8 @@ reserve                          room kept back for a full disk; its content mea
 wal/shard-NN/<16 digits>.wal     the log, one folder a shard, files numbered from 1
 meta/snapshot-<16 digits>.bin    the newest full snapshot and the ones that add to it
 meta/newest                      the head of the newest snapshot once more, so that its loss does not go unnoticed
-meta/catalog                     what readers of the sealed segments need to know, as of the last checkpoint
+meta/catalog                     what readers of the sealed segments need to know, as of a checkpoint
+meta/catalog-<16 digits>         its changes since, one file a checkpoint
 topics/<16 hex digits>/seg-<20 digits>.data and .idx     sealed segments, the same below the cold folder
 near/                            copies of what is in the object store; can be fetched again
 near/families/                   companions among them; emptied by every start
@@ -49,7 +50,8 @@ FORMATS = (
     FileFormat("block", "layout byte", "1, 2, 3, 4", "1, 2, 3, 4", _REFUSED),
     FileFormat("`seg-*.data`", "magic, layout byte", "TPSEG001", "TPSEG001", "reads of it fail; repair refuses"),
     FileFormat("`seg-*.idx`", "magic", "TPIDX001, TPIDX002", "TPIDX001, TPIDX002", "reads of it fail; repair refuses"),
-    FileFormat("`meta/catalog`", "magic", "TPCAT001", "TPCAT001", "replaced by the next checkpoint"),
+    FileFormat("`meta/catalog`", "magic", "TPCAT002", "TPCAT001, TPCAT002", "replaced by the next checkpoint"),
+    FileFormat("`meta/catalog-*`", "magic", "TPCDL001", "TPCDL001", "replaced by the next checkpoint"),
     FileFormat("`*.companion`", "magic", "TPCMP001", "TPCMP001", "not asked; entries are scanned"),
 )
 """Every binary format of the data folder, bound to the table in docs/formats.md. A field may be added at the end of a
@@ -116,6 +118,12 @@ FILES = (
         "atomic; after the snapshot and the delete flags of its checkpoint, before anything is removed",
         "when its checksum is right; recovery does not use it",
         "an older one than the snapshot; the next start takes a checkpoint and replaces it",
+    ),
+    FileRule(
+        "`meta/catalog-*`",
+        "atomic, instead of `meta/catalog` where that is large; never changed",
+        "when its checksum is right and it begins with the number and stamp of the catalog before it",
+        "files that lead to no newer catalog; the next whole catalog removes them",
     ),
     FileRule(
         "`families/*/manifest.json`, `*.companion`",
@@ -204,6 +212,10 @@ class Layout(NamedTuple):
     @property
     def catalog(self) -> str:
         return f"{self.root}/meta/catalog"
+
+    def catalog_changes(self, number: int) -> str:
+        """The changes since the catalog with a number."""
+        return f"{self.root}/meta/catalog-{number:016d}"
 
     @property
     def near(self) -> str:

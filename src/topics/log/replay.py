@@ -420,7 +420,11 @@ def _meta(fs: FileSystem, layout: Layout, chain: Chain) -> Iterator[tuple[str, s
     for name in _names(fs, layout.meta):
         if name.endswith(".tmp"):
             yield f"{layout.meta}/{name}", "a snapshot that was never finished"
-        elif name not in _OWN_META and number_in(name, "snapshot-", ".bin") is None:
+        elif (
+            name not in _OWN_META
+            and number_in(name, "snapshot-", ".bin") is None
+            and number_in(name, "catalog-", "") is None
+        ):
             yield f"{layout.meta}/{name}", "it does not belong to the log"
 
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from topics.log.catalog import Catalog, CatalogTopic, read_catalog
+from topics.log.catalog import Catalog, CatalogTopic
+from topics.log.catalog_files import read_catalog
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.model.seq_ranges import Ranges, union

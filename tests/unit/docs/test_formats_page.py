@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.docs.pages import read, rows, section, squeezed
 from tools.site_reference import FORMAT_MODULES, built
-from topics.log import catalog, forward_frames, frame, layout, segment, snapshot_files
+from topics.log import catalog, catalog_files, forward_frames, frame, layout, segment, snapshot_files
 from topics.model import records as core_rows
 from topics.routers import router_frames
 from topics.search.file_index import file_format
@@ -45,6 +45,7 @@ def picture(module: ModuleType) -> list[str]:
         forward_frames,
         segment,
         catalog,
+        catalog_files,
         snapshot_files,
         stream_frames,
     ],
@@ -174,4 +175,5 @@ def test_the_versions_of_the_table_are_those_of_the_modules() -> None:
     assert written["`seg-*.data`"] == segment._DATA_MAGIC.decode()
     assert written["`seg-*.idx`"] == f"{segment._INDEX_MAGIC.decode()}, {segment._INDEX_WRITTEN_MAGIC.decode()}"
     assert written["`meta/catalog`"] == catalog.MAGIC.decode()
+    assert written["`meta/catalog-*`"] == catalog_files.CHANGES_MAGIC.decode()
     assert written["`*.companion`"] == file_format.MAGIC.decode()

@@ -1,5 +1,7 @@
 """The catalog gives external readers of the files the state of the last checkpoint."""
 
+import pytest
+
 from tests.unit.conftest import (
     append,
     catch_up,
@@ -15,12 +17,21 @@ from tests.unit.conftest import (
     topic,
 )
 from topics.engine.engine import Engine
-from topics.log.catalog import Catalog, read_catalog
+from topics.log import catalog_files
+from topics.log.catalog import Catalog
+from topics.log.catalog_files import read_catalog
 from topics.log.layout import Layout
 from topics.log.segment import DELETED, decode_head
 from topics.testing import FakeDisk, ManualClock, PowerCut
 
 LAYOUT = Layout("data", "cold")
+
+
+@pytest.fixture(autouse=True, params=["whole", "changes"])
+def written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small catalogs are written whole; large ones, and all of them here, as changes."""
+    if request.param == "changes":
+        monkeypatch.setattr(catalog_files, "WHOLE_BYTES_MAX", 0)
 
 
 def published(disk: FakeDisk) -> Catalog:

@@ -11,7 +11,7 @@ from topics.engine.delete_export import EXPORTED_MAX, harmless_between
 from topics.engine.engine import Engine
 from topics.engine.read import EXACT_MAX, remember
 from topics.engine.topic import Topic
-from topics.log.catalog import read_catalog
+from topics.log.catalog_files import read_catalog
 from topics.log.fs import replace_file
 from topics.log.layout import Layout
 from topics.log.snapshot_files import Pieces, pack, packed_ranges

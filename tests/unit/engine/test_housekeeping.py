@@ -20,7 +20,7 @@ from tests.unit.conftest import (
 from topics.engine import housekeeping as module
 from topics.engine.background_jobs import OffLoop
 from topics.engine.engine import Engine
-from topics.log.catalog import read_catalog
+from topics.log.catalog_files import read_catalog
 from topics.log.layout import Layout
 from topics.log.snapshot_files import snapshot_numbers
 from topics.model.errors import ReadOnlyError

@@ -29,7 +29,7 @@ from tests.unit.transactions.conftest import abort, anywhere, ask_commit, begin,
 from topics.engine.read import ReadRequest
 from topics.engine.results import PutResult
 from topics.engine.topic import Topic
-from topics.log.catalog import read_catalog
+from topics.log.catalog_files import read_catalog
 from topics.log.frame import FrameKind
 from topics.log.layout import Layout
 from topics.model.errors import (

@@ -12,7 +12,8 @@ PART_BYTES_MAX = 4 * 1024 * 1024
 """The most bytes of one answer."""
 _PART_BYTES_MIN = 64 * 1024
 _SERVED = re.compile(
-    r"topics/[0-9a-f]{16}/seg-[0-9]{20}\.(data|idx)|families/[0-9a-f]{16}/[0-9A-Za-z.-]+|meta/catalog|pipeline/nonce",
+    r"topics/[0-9a-f]{16}/seg-[0-9]{20}\.(data|idx)|families/[0-9a-f]{16}/[0-9A-Za-z.-]+|meta/catalog(-[0-9]{16})?"
+    r"|pipeline/nonce",
     re.ASCII,
 )
 """Files that the pipeline reads. None of them holds a key."""

@@ -87,7 +87,7 @@ class Rewrite(msgspec.Struct, frozen=True, array_like=True):
 
 
 def reconcile(
-    topics: Mapping[int, CatalogTopic],
+    dropped: Collection[int],
     changed: Iterable[CatalogTopic],
     number: int,
     state: ArchiveState,
@@ -97,12 +97,12 @@ def reconcile(
 ) -> list[Event]:
     """The events that follow from a catalog and the time without a job: drops, masks, expiry, removals.
 
-    `pinned` are retired files that a tag or branch of the table names: they stay.
+    `dropped` are archived topics that the catalog no longer has. `pinned` are retired files that a tag or branch of the
+    table names: they stay.
     """
     events: list[Event] = []
-    dropped = sorted(state.topics.keys() - topics.keys())
     if dropped:
-        events.append(Dropped(dropped))
+        events.append(Dropped(sorted(dropped)))
     for topic in changed:
         known = state.topics.get(topic.topic_id)
         if known is None or not topic.removals:
@@ -162,7 +162,11 @@ def next_due(
 
 def uncovered(topic: CatalogTopic, known: Sequence[SeqRange]) -> list[SegmentRef]:
     """The segments of a topic that are not covered yet. Expired records are archived until they are evicted."""
-    refs = []
+    refs: list[SegmentRef] = []
+    if topic.segments:
+        begin, end = max(topic.segments[0].first_seq, topic.earliest), topic.segments[-1].last_seq
+        if begin > end or covers(known, begin, end):
+            return refs  # The usual case: a topic without new segments, among a million.
     before = 0
     for segment in topic.segments:
         first = max(segment.first_seq, topic.earliest)

@@ -98,7 +98,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
 _NOTHING = Mask.of(())
 
 
-class ArchivedTopic(msgspec.Struct, frozen=True):
+class ArchivedTopic(msgspec.Struct, frozen=True, gc=False):
     topic_id: int
     epoch: int
     name: str
@@ -121,7 +121,7 @@ class ArchiveState:
         self.files: dict[str, ArchiveFile] = {}
         self.retired: dict[str, int] = {}
         """Retired files with the time of their retirement. They stay on disk for a while for their readers."""
-        self.by_topic: dict[int, set[str]] = {}
+        self.by_topic: dict[int, tuple[str, ...]] = {}
         """The live files with runs of a topic, dropped topics included."""
         self._runs: dict[str, dict[int, list[tuple[int, Run]]]] = {}
         """A cache by file and topic."""
@@ -227,7 +227,7 @@ class ArchiveState:
         touched = set()
         for topic_id in event.topic_ids:
             self.topics.pop(topic_id, None)
-            touched |= self.by_topic.get(topic_id, set())
+            touched |= set(self.by_topic.get(topic_id, ()))
         dead = [path for path in touched if all(run.topic_id not in self.topics for run in self.files[path].runs)]
         self._retire(sorted(dead), now_ms)
         for path in touched.difference(dead):
@@ -255,22 +255,33 @@ class ArchiveState:
         if file.path in self.files or file.path in self.retired:
             raise ValueError(f"{file.path} was written twice")
         self.files[file.path] = file
+        self.list_runs(file)
+
+    def list_runs(self, file: ArchiveFile) -> None:
+        """Lists a live file by the topics of its runs."""
+        alone = (file.path,)  # Shared by all topics that are in no other file.
         for run in file.runs:
-            self.by_topic.setdefault(run.topic_id, set()).add(file.path)
+            held = self.by_topic.get(run.topic_id)
+            if held is None:
+                self.by_topic[run.topic_id] = alone
+            elif held[-1] != file.path:
+                self.by_topic[run.topic_id] = (*held, file.path)
 
     def _retire(self, paths: Iterable[str], now_ms: int) -> set[int]:
         """Retires files; returns the topics that had runs in them."""
-        touched = set()
+        touched, gone = set(), set[str]()
         for path in paths:
             file = self.files.pop(path)
             self._runs.pop(path, None)
             self.retired[path] = now_ms
-            for run in file.runs:
-                touched.add(run.topic_id)
-                held = self.by_topic.get(run.topic_id, set())
-                held.discard(path)
-                if not held:
-                    self.by_topic.pop(run.topic_id, None)
+            gone.add(path)
+            touched.update([run.topic_id for run in file.runs])
+        for topic_id in touched:
+            left = tuple([path for path in self.by_topic.get(topic_id, ()) if path not in gone])
+            if left:
+                self.by_topic[topic_id] = left
+            else:
+                self.by_topic.pop(topic_id, None)
         return touched
 
     def _trim(self, topic_ids: Iterable[int]) -> None:

@@ -53,6 +53,8 @@ class Mask:
 
     @classmethod
     def of(cls, ranges: Sequence[SeqRange]) -> "Mask":
+        if not ranges:
+            return _EMPTY
         pairs = np.array(ranges, dtype=np.int64).reshape(-1, 2)
         return cls(np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1]))
 
@@ -64,6 +66,8 @@ class Mask:
     @classmethod
     def unpacked(cls, data: bytes) -> "Mask":
         """The inverse of `packed`. Raises ValueError for other bytes."""
+        if data == _EMPTY_PACKED:
+            return _EMPTY
         try:
             steps = np.frombuffer(zlib.decompress(data), dtype="<i8")
         except zlib.error as error:
@@ -73,6 +77,8 @@ class Mask:
 
     def packed(self) -> bytes:
         """The range ends delta-encoded and compressed: a byte or two for a range."""
+        if not len(self):
+            return _EMPTY_PACKED
         ends = np.stack([self.firsts, self.lasts], axis=1).reshape(-1)
         return zlib.compress(np.diff(ends, prepend=0).astype("<i8").tobytes(), 1)
 
@@ -175,6 +181,11 @@ class Mask:
         return table.filter(pa.array(~hidden)) if hidden.any() else table
 
 
+_EMPTY = Mask(np.empty(0, np.int64), np.empty(0, np.int64))
+"""Shared: most topics of an archive hide nothing."""
+_EMPTY_PACKED = zlib.compress(b"", 1)
+
+
 def chunks_of(masks: Mapping[int, Mask]) -> tuple[Ints, Ints, Ints]:
     """`Mask.chunks` of many non-empty masks: the key, the chunk number and the words of each chunk.
 
@@ -247,7 +258,7 @@ def in_parallel(work: Callable[[T], R], items: Sequence[T], place: str) -> list[
         return list(pool.map(work, items))
 
 
-class Run(msgspec.Struct, frozen=True, array_like=True):
+class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Contiguous rows of one topic in a file, in seq order."""
 
     topic_id: int
@@ -260,7 +271,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
     last_ts: int
 
 
-class ArchiveFile(msgspec.Struct, frozen=True, array_like=True):
+class ArchiveFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
     path: str
     """Below the archive's folder."""
     day: int

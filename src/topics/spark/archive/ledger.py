@@ -30,7 +30,7 @@ from topics.model.errors import TopicsError
 from topics.model.seq_ranges import SeqRange
 from topics.spark.archive.archive_plan import newest_delete
 from topics.spark.archive.archive_state import NOT_RECORDED, ArchivedTopic, ArchiveState, Commit, Dropped, Event, Owned
-from topics.spark.archive.data_files import ArchiveFile, Mask
+from topics.spark.archive.data_files import ArchiveFile, Mask, in_parallel
 from topics.spark.segment_reader import History
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class ArchiveDamagedError(TopicsError):
     """The ledger cannot be read. There is no repair: a guess could archive records twice, or show deleted ones."""
 
 
-class _WrittenTopic(msgspec.Struct, frozen=True, array_like=True):
+class _WrittenTopic(msgspec.Struct, frozen=True, array_like=True, gc=False):
     topic_id: int
     epoch: int
     name: str
@@ -180,11 +180,13 @@ class ArchiveStore:
             raise FileNotFoundError(self._ledger(kind, number))
         return data
 
-    def _data_files(self, folder: str) -> Iterable[str]:
-        for day in self._list(self.path_of(folder)):
-            for bucket in self._list(self.path_of(f"{folder}/{day}")):
-                inner = f"{folder}/{day}/{bucket}"
-                yield from (f"{inner}/{name}" for name in self._list(self.path_of(inner)))
+    def _data_files(self, folder: str) -> list[str]:
+        """Every file below the days and buckets of a folder. An object store is asked for many of them at once."""
+        inner = [f"{folder}/{name}" for name in self._list(self.path_of(folder))]
+        for _ in range(2):
+            listed = in_parallel(lambda one: self._list(self.path_of(one)), inner, self.root)
+            inner = [f"{one}/{name}" for one, names in zip(inner, listed, strict=True) for name in names]
+        return inner
 
     def _list(self, folder: str) -> list[str]:
         try:
@@ -223,14 +225,16 @@ def _written(state: ArchiveState) -> _WrittenState:
 def _restored(written: _WrittenState) -> ArchiveState:
     state = ArchiveState()
     state.number, state.updated_ms = written.number, written.updated_ms
-    for one in written.topics:
+    written.topics.reverse()
+    while written.topics:
+        # Each is freed as soon as it is taken: there may be millions.
+        one = written.topics.pop()
         state.topics[one.topic_id] = ArchivedTopic(
             one.topic_id, one.epoch, one.name, one.covered, Mask.unpacked(one.deleted), one.catalog
         )
     for file in written.files:
         state.files[file.path] = file
-        for run in file.runs:
-            state.by_topic.setdefault(run.topic_id, set()).add(file.path)
+        state.list_runs(file)
     state.retired = dict(written.retired)
     state.history, state.deletes_seen = written.history, written.deletes_seen
     return state

@@ -584,10 +584,10 @@ def touched(state: ArchiveState, events: Iterable[Event]) -> set[str]:
             case Rewritten():
                 paths.update(file.path for file in event.new)
             case Masked():
-                paths |= state.by_topic.get(event.topic_id, set())
+                paths.update(state.by_topic.get(event.topic_id, ()))
             case Dropped():
                 for topic_id in event.topic_ids:
-                    paths |= state.by_topic.get(topic_id, set())
+                    paths.update(state.by_topic.get(topic_id, ()))
             case _:
                 pass
     return paths

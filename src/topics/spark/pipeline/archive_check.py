@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.log.catalog import CatalogTopic, read_catalog
+from topics.log.catalog import CatalogTopic
+from topics.log.catalog_files import read_catalog
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.model.settings import Settings

@@ -34,6 +34,7 @@ from topics.spark.pipeline.products import (
     SegmentRequest,
 )
 from topics.spark.pipeline.status import ARCHIVE
+from topics.spark.segment_reader import has_elapsed
 from topics.system.entropy import Entropy
 
 NAME = ARCHIVE
@@ -85,6 +86,8 @@ class ArchiveProduct:
         """`on_note` receives what an operator should know, and whether something is left to do about it."""
         self._on_note = on_note
         self._missing: set[str] = set()
+        self._nothing_to_rewrite: tuple[int, frozenset[str]] | None = None
+        """The state of the archive, and what was quarantined, when there was last nothing to rewrite."""
         self._pinned: frozenset[str] = frozenset()
         self._fs = fs
         self._store = ArchiveStore(fs, root)
@@ -109,8 +112,9 @@ class ArchiveProduct:
         self._handle_missing(view, now_ms)
         if self._table is not None and elapsed(self.state, self._rules, now_ms):
             self._pinned = self._table.pinned(now_ms)
+        dropped = view.dropped(self.state.topics.keys())
         events = reconcile(
-            view.topics, view.changed, view.number, self.state, self._rules, now_ms, self._pinned
+            dropped, view.changed, view.number, self.state, self._rules, now_ms, self._pinned
         )  # fmt: skip
         self._commit([*events, *deletes_seen(self.state, view.changed)], now_ms)
         removed = [path for event in events if isinstance(event, Removed) for path in event.paths]
@@ -136,7 +140,12 @@ class ArchiveProduct:
         return [SegmentRequest(ref) for ref in uncovered(topic, known.covered if known is not None else ())]
 
     def chores(self, now_ms: int, quarantined: QuarantinedSubjects) -> list[Chore]:
+        due = min([file.hidden_ms for file in self.state.with_hidden_rows()], default=None)
+        planned = (self.state.number, quarantined.subjects)
+        if planned == self._nothing_to_rewrite and (due is None or not has_elapsed(due, self._rules.erase_ms, now_ms)):
+            return []
         found = rewrites(self.state, self._rules, now_ms, quarantined.subjects)
+        self._nothing_to_rewrite = planned if not found else None
         return [Chore(one.subject, 0, msgspec.msgpack.encode(one), one.bytes) for one in found]
 
     def task_context(self) -> bytes:

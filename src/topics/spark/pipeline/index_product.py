@@ -113,6 +113,13 @@ class IndexProduct:
         self._quarantined = QuarantinedSubjects()
         self._cold_after_ms = 0
         """When an unavailable cold tier is tried again."""
+        self._look_at: set[int] = set()
+        """The streams whose manifests this round, or the next one, must look at: they have changed, or work is due. A
+        million others are left alone."""
+        self._due: dict[int, int] = {}
+        """When there is work about a stream whose catalog entry does not change."""
+        self._was_away = False
+        """Whether work in the cold tier was put off in the last round."""
 
     def reconcile(self, view: CatalogView, now_ms: int, quarantined: QuarantinedSubjects) -> None:
         self._load()
@@ -121,8 +128,16 @@ class IndexProduct:
         if reset and self._store.has_cold:
             self._remove_foreign_cold_files()
         self._was_reset |= reset
-        for topic_id, manifest in list(self._manifests.items()):
-            topic = view.topics.get(topic_id)
+        away = now_ms < self._cold_after_ms
+        if reset or view.gone is None or away or self._was_away:
+            self._look_at = set(self._manifests)
+        else:
+            self._look_at |= {topic.topic_id for topic in view.changed} | view.dropped(self._manifests.keys())
+            self._look_at |= {topic_id for topic_id, due in self._due.items() if due <= now_ms}
+            self._look_at &= self._manifests.keys()
+        self._was_away = away
+        for topic_id in sorted(self._look_at):
+            manifest, topic = self._manifests[topic_id], view.topics.get(topic_id)
             if topic is None or topic.epoch != manifest.epoch or reset:
                 self._drop(manifest, now_ms)
             else:
@@ -139,6 +154,7 @@ class IndexProduct:
                 return
         self._store.remove_topic(topic_id)
         del self._manifests[topic_id]
+        self._due.pop(topic_id, None)
 
     def _reconcile(self, manifest: IndexManifest, topic: CatalogTopic, now_ms: int) -> None:
         changed = reconciled(manifest, topic, now_ms)
@@ -179,12 +195,32 @@ class IndexProduct:
         return [SegmentRequest(ref, topic.contract) for ref in uncovered(topic, self._manifests.get(topic.topic_id))]
 
     def chores(self, now_ms: int, quarantined: QuarantinedSubjects) -> list[Chore]:
-        return [
-            Chore(one.topic, one.topic_id, msgspec.msgpack.encode(one), one.bytes)
-            for topic_id, manifest in list(self._manifests.items())
-            if topic_id not in quarantined.topics and topic_id in self._topics
-            for one in self._chores_of(manifest, self._topics[topic_id], now_ms)
-        ]
+        found: list[Chore] = []
+        # Until a look finds nothing to do, the next round looks again: chores may fail, and quarantines end.
+        for topic_id in sorted(self._look_at):
+            manifest, topic = self._manifests.get(topic_id), self._topics.get(topic_id)
+            if manifest is None or topic is None:
+                self._forget(topic_id)
+            elif topic_id not in quarantined.topics:
+                works = list(self._chores_of(manifest, topic, now_ms))
+                found += [Chore(one.topic, topic_id, msgspec.msgpack.encode(one), one.bytes) for one in works]
+                if not works:
+                    self._look_at.discard(topic_id)
+                    self._note_due(self._manifests[topic_id])
+        return found
+
+    def _forget(self, topic_id: int) -> None:
+        self._look_at.discard(topic_id)
+        self._due.pop(topic_id, None)
+
+    def _note_due(self, manifest: IndexManifest) -> None:
+        moments = [self._due_ms(one) for one in manifest.retired if self._store.has_cold or not one.cold]
+        erased_ms = due_ms(manifest, self._rules.erase_ms)
+        moments += [] if erased_ms is None else [erased_ms]
+        if moments:
+            self._due[manifest.topic_id] = min(moments)
+        else:
+            self._due.pop(manifest.topic_id, None)
 
     def _chores_of(self, manifest: IndexManifest, topic: CatalogTopic, now_ms: int) -> Iterator[Merge | Rewrite | Move]:
         """Rewrites come first and are not merged in the same round; files to be merged are not moved before."""
@@ -266,12 +302,7 @@ class IndexProduct:
     def due_ms(self) -> int | None:
         # Postponed work, such as a move, is planned again then.
         moments = [self._cold_after_ms] if self._cold_after_ms > self._now_ms else []
-        for topic_id, kept in self._manifests.items():
-            if topic_id in self._quarantined.topics:
-                continue
-            moments += [self._due_ms(one) for one in kept.retired if self._store.has_cold or not one.cold]
-            erased_ms = due_ms(kept, self._rules.erase_ms)
-            moments += [] if erased_ms is None else [erased_ms]
+        moments += [due for topic_id, due in self._due.items() if topic_id not in self._quarantined.topics]
         return min(moments, default=None)
 
     def _due_ms(self, one: Retired) -> int:
@@ -291,6 +322,8 @@ class IndexProduct:
     def _save(self, manifest: IndexManifest) -> None:
         self._store.save(manifest)
         self._manifests[manifest.topic_id] = manifest
+        self._look_at.add(manifest.topic_id)
+        self._note_due(manifest)
 
     def _load(self) -> None:
         """Reads the manifests once: the pipeline lock keeps other processes from changing them."""

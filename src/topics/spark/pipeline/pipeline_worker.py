@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.log.catalog import read_catalog
+from topics.log.catalog_files import read_catalog
 from topics.log.fs import KEEPS_DELETES, FileSystem, FolderLock
 from topics.log.layout import Layout, is_object_store
 from topics.log.posix import PosixFileSystem

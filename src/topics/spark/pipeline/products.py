@@ -9,13 +9,13 @@ request it, packs tasks by cost, bisects failed jobs, quarantines failing topics
 deletes that every product has applied. docs/architecture.md describes how to add a product.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, KeysView, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
 
-from topics.log.catalog import Catalog, CatalogTopic
+from topics.log.catalog import CatalogHead, CatalogTopic
 from topics.log.fs import FileSystem
 from topics.log.layout import Layout
 from topics.model.errors import TopicsError
@@ -92,16 +92,22 @@ class CommitResult(msgspec.Struct):
 class CatalogView(msgspec.Struct, frozen=True):
     """The catalog and its diff to the previous round. In the first round every topic has changed."""
 
-    catalog: Catalog
-    changed: Sequence[CatalogTopic]
+    head: CatalogHead
+    changed: Collection[CatalogTopic]
     topics: Mapping[int, CatalogTopic]
     """Every topic by its id. Topics that a product knows and the catalog does not were dropped."""
     history: History
     """The history of the log. Where it `takes_over`, products are rebuilt."""
+    gone: frozenset[int] | None = None
+    """The topics that were dropped since the previous round; None in the first round, where that is unknown."""
 
     @property
     def number(self) -> int:
-        return self.catalog.head.number
+        return self.head.number
+
+    def dropped(self, known: KeysView[int]) -> set[int]:
+        """The topics that are known and no longer in the catalog."""
+        return set(known & self.gone) if self.gone is not None else set(known - self.topics.keys())
 
 
 class QuarantinedSubjects(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from topics.log.catalog import Catalog, Encoded, decode_since, read_catalog_bytes
+from topics.log.catalog_files import CatalogReader, CatalogTopics
 from topics.log.fs import FileSystem, WrongChecksumError, read_checked, write_checked
 from topics.log.layout import RESTORED, Layout
 from topics.model.errors import TopicsError
@@ -147,28 +147,39 @@ class LogHistory:
 
 
 class CatalogDiff:
-    """Diffs the catalog against the previous round by the encoded bytes of its topics, without decoding them."""
+    """Diffs the catalog against the previous round. It follows the files of changes, and reads the whole catalog only
+    at first and after a long time; topics are decoded when a product looks at them."""
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
-        self._fs = fs
-        self._layout = layout
-        self._known: Encoded = {}
+        self._root = layout.root
+        self._reader = CatalogReader(fs, layout)
+        self._changed: set[int] = set()
+        self._gone: set[int] | None = None
+        """The changes since the last round that was over; None for all."""
 
     def read(self, history_of: Callable[[int], History]) -> CatalogView:
         """Raises NoCatalogError where there is no catalog. `history_of` maps a catalog number to the log history."""
-        data = read_catalog_bytes(self._fs, self._layout)
-        if data is None:
-            raise NoCatalogError(self._layout.root)
-        head, topics = decode_since(data, self._known)
-        changed = [topic for raw, topic in topics.items() if raw not in self._known]
-        self._known = topics
-        found = list(topics.values())
-        by_id = {topic.topic_id: topic for topic in found}
-        return CatalogView(Catalog(head, found), changed, by_id, history_of(head.number))
+        found = self._reader.look()
+        if found is None:
+            raise NoCatalogError(self._root)
+        topics, history = self._reader.topics, history_of(found.head.number)
+        self._changed |= found.changed
+        if self._gone is None:
+            changed, gone = CatalogTopics(topics), None
+        else:
+            self._gone = (self._gone | found.gone) - topics.keys()
+            # In the order of ids, as in the whole catalog.
+            changed = CatalogTopics(topics, sorted(self._changed & topics.keys()))
+            gone = frozenset(self._gone)
+        return CatalogView(found.head, changed.values(), CatalogTopics(topics), history, gone)
+
+    def seen(self) -> None:
+        """Every product has seen the changes: the next read reports those after them."""
+        self._changed, self._gone = set(), set()
 
     def reset(self) -> None:
         """Reports every topic as changed the next time: a product has missed this diff."""
-        self._known = {}
+        self._gone = None
 
 
 _TASKS_A_CORE = 2
@@ -248,6 +259,8 @@ class Pipeline:
         self._log_history = LogHistory(fs, layout, self._delete_acks, SystemEntropy())
         self._failed_products: dict[str, Exception] = {}
         """Products that are skipped for the rest of this round, and their errors."""
+        self._newest_delete = 0
+        """The newest catalog that lists a delete."""
         self.status = load_status(fs, layout)
         self._product_totals = {one.product: one for one in self.status.products}
         """The running totals of each product."""
@@ -258,7 +271,7 @@ class Pipeline:
         now = self._clock.now_ms()
         self._failed_products = {}
         view = self._catalog_diff.read(self._log_history.current)
-        self._check_cold_tier(view)
+        self._look_over(view)
         quarantined = {product.name: self._quarantined(product.name, now) for product in self._products}
         chores = self._plan(view, quarantined, now)
         if not self._failed_products:
@@ -266,11 +279,12 @@ class Pipeline:
         worked = self._work(view, quarantined, chores, now)
         if self._acks_deletes and not self._failed_products:
             applied = min([product.deletes_applied(view.number) for product in self._products], default=view.number)
-            self._delete_acks.ack(applied, lambda: newest_delete(view.topics.values()))
+            self._delete_acks.ack(applied, lambda: self._newest_delete)
         self._save_progress(worked, view)
         for error in self._failed_products.values():
             self._catalog_diff.reset()
             raise error
+        self._catalog_diff.seen()
         return worked
 
     def end_quarantines(self) -> None:
@@ -281,10 +295,15 @@ class Pipeline:
 
     # Planning
 
-    def _check_cold_tier(self, view: CatalogView) -> None:
-        """The oldest segments of a topic move first."""
-        if self._layout.cold_root is None and any(one.segments and one.segments[0].cold for one in view.changed):
-            raise NoColdTierError
+    def _look_over(self, view: CatalogView) -> None:
+        """Notes the newest delete. Raises NoColdTierError where a segment is in a cold tier that the run has not."""
+        untold = self._layout.cold_root is None
+        for topic in view.changed:
+            # The oldest segments of a topic move first.
+            if untold and topic.segments and topic.segments[0].cold:
+                raise NoColdTierError
+            if topic.removals:
+                self._newest_delete = max(self._newest_delete, newest_delete([topic]))
 
     def _quarantined(self, product: str, now: int) -> QuarantinedSubjects:
         found = [one for one in self.status.quarantined if one.product == product and one.is_active(now)]
@@ -295,7 +314,7 @@ class Pipeline:
 
     def _plan(self, view: CatalogView, quarantined: dict[str, QuarantinedSubjects], now: int) -> list[ChoreWork]:
         """Reconciles products, notes their missing segments, and returns their chores."""
-        self._packing.retain(view.topics)
+        self._packing.drop(view)
         chores: list[ChoreWork] = []
         for product in self._products:
             name = product.name
@@ -323,7 +342,7 @@ class Pipeline:
             return False
         self._update(running=True, **self._lag(view))
         rules = self._rules.scaled(self._executor.parallelism())
-        pieces = self._pieces(active, chores, rules)
+        pieces = self._pieces(view, active, chores, rules)
         began = self._clock.monotonic()
         totals = CommitResult()
         results = {name: CommitResult() for name in active}
@@ -347,7 +366,7 @@ class Pipeline:
         return True
 
     def _pieces(
-        self, active: dict[str, QuarantinedSubjects], chores: list[ChoreWork], rules: FrameRules
+        self, view: CatalogView, active: dict[str, QuarantinedSubjects], chores: list[ChoreWork], rules: FrameRules
     ) -> list[Piece]:
         task_contexts = {product.name: product.task_context() for product in self._products if product.name in active}
         self._write_nonce()
@@ -356,7 +375,8 @@ class Pipeline:
             server=self._server, transfer=self._transfer,
         )  # fmt: skip
         cores = self._executor.parallelism()
-        works = self._packing.works(active, rules.round_bytes)
+        missing = {product.name: product.missing_segments for product in self._products}
+        works = self._packing.works(active, view.topics, missing, rules.round_bytes)
         costs = {product.name: product.cost for product in self._products}
         return longest_first(packed(works, chores, blank, rules.group_bytes, _TASKS_A_CORE * cores, costs), cores)
 
@@ -514,7 +534,7 @@ class Pipeline:
         products = tuple(self._product_status(product) for product in self._products)
         return {
             "lag_segments": backlog.segments, "lag_bytes": backlog.bytes, "lag_ms": self._age(backlog.oldest_ts),
-            "lag_records": backlog.records, "lag_catalog": view.number, "listed": view.catalog.head.listed,
+            "lag_records": backlog.records, "lag_catalog": view.number, "listed": view.head.listed,
             "products": products,
         }  # fmt: skip
 

@@ -7,14 +7,14 @@ by bytes and records. Memory limits the bytes of a task, whatever they cost.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
 
 from topics.log.catalog import CatalogSegment, CatalogTopic
-from topics.spark.pipeline.products import ARCHIVED, Cost, QuarantinedSubjects, SegmentRequest
+from topics.spark.pipeline.products import ARCHIVED, CatalogView, Cost, QuarantinedSubjects, SegmentRequest
 from topics.spark.pipeline.segment_scan import ChoreWork, Piece, SegmentWork
 from topics.spark.segment_reader import GROUP_BYTES, Backlog, bucket_of
 
@@ -51,9 +51,15 @@ class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class _Missing(msgspec.Struct, frozen=True):
-    requests: list[SegmentRequest]
+class _Missing(msgspec.Struct, frozen=True, gc=False):
+    """How much of a topic a product is missing. The segments are listed for a round alone: there may be millions."""
+
+    segments: int
+    bytes: int
+    records: int
     oldest_ts: int
+    order: tuple[int, str]
+    """The bucket and the name of the topic."""
 
 
 class TaskPacking:
@@ -64,29 +70,35 @@ class TaskPacking:
 
     def note(self, product: str, topic: CatalogTopic, requests: list[SegmentRequest]) -> None:
         missing = self._missing.setdefault(product, {})
-        if requests:
-            missing[topic.topic_id] = _Missing(requests, _first_ts(topic, requests[0].ref.first_seq))
-        else:
+        if not requests:
             missing.pop(topic.topic_id, None)
+            return
+        # A segment is requested several times where a file was lost and its neighbours were not.
+        sizes = {request.ref.first_seq: (request.ref.text_bytes, request.ref.count) for request in requests}
+        missing[topic.topic_id] = _Missing(
+            len(sizes), sum([size for size, _ in sizes.values()]), sum([count for _, count in sizes.values()]),
+            _first_ts(topic, requests[0].ref.first_seq), (bucket_of(topic.name), topic.name),
+        )  # fmt: skip
 
-    def retain(self, topics: Mapping[int, CatalogTopic]) -> None:
+    def drop(self, view: CatalogView) -> None:
         """Forgets topics that were dropped."""
-        for product, missing in self._missing.items():
-            if not missing.keys() <= topics.keys():
-                self._missing[product] = {key: entry for key, entry in missing.items() if key in topics}
+        for missing in self._missing.values():
+            for topic_id in view.dropped(missing.keys()):
+                del missing[topic_id]
 
     def backlog(self, product: str | None = None) -> Backlog:
-        """The backlog of one product, or of all together: a segment counts once."""
+        """The backlog of one product, or of all together: of a topic that of the product that is furthest behind."""
         chosen = [self._missing.get(product, {})] if product is not None else list(self._missing.values())
-        sizes = {
-            (topic_id, request.ref.first_seq): (request.ref.text_bytes, request.ref.count)
-            for missing in chosen
-            for topic_id, entry in missing.items()
-            for request in entry.requests
-        }
+        most: dict[int, _Missing] = {}
+        for missing in chosen:
+            for topic_id, entry in missing.items():
+                known = most.get(topic_id)
+                most[topic_id] = entry if known is None or known.segments < entry.segments else known
         oldest = min([entry.oldest_ts for missing in chosen for entry in missing.values()], default=None)
-        size, records = sum([size for size, _ in sizes.values()]), sum([count for _, count in sizes.values()])
-        return Backlog(len(sizes), size, oldest, records)
+        return Backlog(
+            sum([one.segments for one in most.values()]), sum([one.bytes for one in most.values()]), oldest,
+            sum([one.records for one in most.values()]),
+        )  # fmt: skip
 
     def has_any(self, quarantined: Mapping[str, QuarantinedSubjects]) -> bool:
         """Whether any segment is missing that is not quarantined."""
@@ -96,23 +108,33 @@ class TaskPacking:
             for topic_id in self._missing.get(product, {})
         )
 
-    def works(self, quarantined: Mapping[str, QuarantinedSubjects], round_bytes: int) -> list[SegmentWork]:
+    def works(
+        self,
+        quarantined: Mapping[str, QuarantinedSubjects],
+        topics: Mapping[int, CatalogTopic],
+        missing_of: Mapping[str, Callable[[CatalogTopic], list[SegmentRequest]]],
+        round_bytes: int,
+    ) -> list[SegmentWork]:
         """The segments to read in a round, each once, ordered by bucket, topic and seq.
 
-        `quarantined` has an entry for every active product.
+        `quarantined` has an entry for every active product, `missing_of` what lists the segments of a topic for it.
         """
-        by_segment: dict[tuple[int, str, int, int], list[tuple[str, SegmentRequest]]] = {}
+        order: dict[int, tuple[int, str]] = {}
         for product, out in quarantined.items():
-            for topic_id, entry in self._missing.get(product, {}).items():
-                if topic_id in out.topics:
-                    continue
-                name = entry.requests[0].ref.topic
-                bucket = bucket_of(name)
-                for request in entry.requests:
-                    by_segment.setdefault((bucket, name, topic_id, request.ref.first_seq), []).append(
-                        (product, request)
-                    )
-        works = [SegmentWork(by_segment[key]) for key in sorted(by_segment)]
+            missing = self._missing.get(product, {})
+            order.update({topic_id: entry.order for topic_id, entry in missing.items() if topic_id not in out.topics})
+        works: list[SegmentWork] = []
+        size = 0
+        for topic_id in sorted(order, key=lambda topic_id: (order[topic_id], topic_id)):
+            by_segment: dict[int, list[tuple[str, SegmentRequest]]] = {}
+            for product, out in quarantined.items():
+                if topic_id in self._missing.get(product, {}) and topic_id not in out.topics:
+                    for request in missing_of[product](topics[topic_id]):
+                        by_segment.setdefault(request.ref.first_seq, []).append((product, request))
+            works += [SegmentWork(by_segment[first]) for first in sorted(by_segment)]
+            size += sum([requests[0][1].ref.text_bytes + OPEN_BYTES for requests in by_segment.values()])
+            if size > round_bytes:
+                break
         return first_of(works, round_bytes)
 
 

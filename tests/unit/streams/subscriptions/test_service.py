@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.conftest import checkpoint, flush, hold
 from tests.unit.streams.conftest import append, create, delete, reopened, text
-from topics.log.catalog import read_catalog_bytes
+from topics.log.fs import read_whole
 from topics.model.errors import DiskFullError, InvalidRequestError, ThrottledError, TopicNotFoundError, TopicsError
 from topics.streams.stream_state import START, decode_offset, encode_offset, tail_offset
 from topics.streams.streams import Streams
@@ -384,7 +384,7 @@ def test_no_catalog_names_it(stage: Stage, disk: FakeDisk, clock: ManualClock) -
     checkpoint(stage.streams.engine)
     engine = stage.streams.engine
     assert engine.core.directory.load(NAME).segments or engine.core.directory.load(NAME).tail
-    data = read_catalog_bytes(disk, engine.core.layout)
+    data = read_whole(disk, engine.core.layout.catalog)
     assert data is not None and b"wake" in data and NAME.encode() not in data
 
 
