@@ -258,7 +258,7 @@ def _follow(fs: FileSystem, layout: Layout, link: Link) -> Iterator[tuple[_Chang
         if data is None:
             return
         if len(data) < _BEGIN + 8 or data[: len(CHANGES_MAGIC)] != CHANGES_MAGIC:
-            raise ValueError(f"the changes behind catalog {link.number} are no such file")
+            raise ValueError(f"the changes behind catalog {link.number} have an unknown format")
         if xxh3_64_intdigest(memoryview(data)[:-8]) != _CHECKSUM.unpack(data[-8:])[0]:
             raise ValueError(f"the changes behind catalog {link.number} have a wrong checksum")
         number, stamp, *begin = _LINKS.unpack_from(data, len(CHANGES_MAGIC))
