@@ -603,7 +603,7 @@ async def _run_engine(
     loop, counters = asyncio.get_running_loop(), front.http.counters
     lost = asyncio.Event()
     if lease is not None:
-        engine.hold_lease(lease)
+        engine.hold_lease(lease, lease.restored_from)
         lease.on_lost = lambda: _signal(loop, lost)
     engine.start(loop, ThreadWorkers(loop, lambda: counters.heard))
     tune_collector()

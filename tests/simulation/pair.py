@@ -204,7 +204,7 @@ class Server:
             return
         self._world.truth.takeovers += newest is not None and newest.holder != keeper.record.holder
         self._world.note(f"{self.name} is the primary of term {keeper.term}")
-        engine.hold_lease(keeper)
+        engine.hold_lease(keeper, keeper.restored_from)
         workers = SimulatedWorkers(self._loop, Random(self._world.luck.randrange(1 << 32)))
         engine.start(self._loop, workers)
         self.engine, self.keeper = engine, keeper

@@ -455,9 +455,11 @@ class Engine(EngineView):
 
     # Operations
 
-    def hold_lease(self, lease: PrimaryLease) -> None:
-        """Writes are acknowledged only while the lease is held. Called before `start`."""
+    def hold_lease(self, lease: PrimaryLease, restored_from: str = "") -> None:
+        """Allows acknowledgements of writes only while the lease is held. Called before `start`. `restored_from` are
+        the backups that a takeover restored the data folder from."""
         self.core.path.lease = lease
+        self.backups.restored_from = restored_from
 
     def ship_rest(self, done: Callable[[object], None]) -> None:
         """Ships the log so far; `done` is called when it is in the backup storage."""

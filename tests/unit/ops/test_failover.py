@@ -23,7 +23,7 @@ from topics.model.router_rules import RouterWish
 from topics.model.seq_ranges import LossReason
 from topics.model.settings import SettingsError
 from topics.model.topic_config import Durability, TopicConfigPatch
-from topics.ops.backup.backup_store import FencedError
+from topics.ops.backup.backup_store import BackupPlace, FencedError, damages
 from topics.ops.backup.restore import frames_of
 from topics.ops.backup.shipped_log import ShippedHead, ShippedObject, decode_shipped
 from topics.ops.failover.lease import (
@@ -92,7 +92,7 @@ class Machine:
         self.lease, newest = found
         self.standby._prepare(self.lease, newest)
         engine = start(self._disk, self._clock, self.options, f"boot-{self._entropy}", self._entropy)
-        engine.hold_lease(self.lease)
+        engine.hold_lease(self.lease, self.lease.restored_from)
         return engine
 
     def start(self) -> Engine:
@@ -323,6 +323,30 @@ def test_a_takeover_has_what_was_acknowledged_and_tells_what_may_be_lost() -> No
     told = read(engine, "local", 0).tombstone
     assert told is not None
     assert (told.gap_from, told.gap_to, told.reason) == (1, RESERVE_MIN, LossReason.FAILOVER)
+
+
+def test_the_first_backup_of_a_takeover_reuses_the_files_it_was_restored_from() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    _, engine = primary(disk, clock)
+    for number in range(40):
+        append(engine, "orders", f"{number}" * 50)
+    delete(engine, "orders", before_seq=2)
+    first = back_up(engine)
+    assert first.segments
+    other = Machine(disk, clock, SECOND, 2)
+    wait_out(clock, other)
+    engine = other.start()
+    second = back_up(engine)
+    assert second.lineage != first.lineage
+    shared = {kept for one in first.segments for kept in (one.data, one.index)}
+    assert shared <= set(second.files())
+    assert (
+        engine.backups.copied_bytes < sum(kept.size for kept in second.files()) - sum(kept.size for kept in shared) + 1
+    )
+    for kept in first.files():
+        disk.remove(f"{PLACE}/{first.lineage}/{kept.name}")
+    place = BackupPlace(disk, PLACE, second.lineage)
+    assert damages(place, second.files()) == []
 
 
 def test_the_last_primary_acknowledges_nothing_behind_a_takeover_however_wrong_its_clock_is() -> None:

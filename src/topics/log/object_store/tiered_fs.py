@@ -268,6 +268,9 @@ class ObjectFileSystem:
         """Creates an object atomically. Raises FileExistsError if it exists."""
         self._store.put_new(path, data)
 
+    def copy_object(self, source: str, target: str) -> None:
+        self._store.copy(source, target)
+
     def open_ranged(self, path: str) -> File:
         """Opens an object for callers that read a small part of it."""
         return RangedObject(self._store, path)
@@ -366,6 +369,10 @@ class TieredFileSystem:
         fs, inner = self._at(path)
         put_new(fs, inner, data, attempt)
 
+    def copy_object(self, source: str, target: str) -> None:
+        fs, inner = self._at(source)
+        copy_file(fs, inner, self._at(target)[1])
+
     def open_ranged(self, path: str) -> File:
         """Opens a file of either tier; only the bytes read are fetched."""
         fs, inner = self._at(path)
@@ -428,6 +435,19 @@ def put_new(fs: FileSystem, path: str, data: bytes, attempt: str) -> None:
         with contextlib.suppress(OSError):
             fs.remove(temporary)
     fs.sync_dir(folder)
+
+
+def copy_file(fs: FileSystem, source: str, target: str) -> None:
+    """Gives a file that never changes a second name, durable but for the name: in an object store by a copy there.
+
+    Raises OSError where that is impossible. The folder of `target` must exist.
+    """
+    if isinstance(fs, TieredFileSystem | ObjectFileSystem):
+        fs.copy_object(source, target)
+        return
+    with contextlib.suppress(FileNotFoundError):
+        fs.remove(target)
+    fs.link(source, target)
 
 
 def tiered(near: FileSystem, root: str, store: ObjectStore, copies: LocalCopies | None = None) -> TieredFileSystem:

@@ -3,6 +3,7 @@
 This module does not use the engine's state; it reads files that no running checkpoint changes, and runs off the loop.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from sys import maxsize
@@ -200,8 +201,9 @@ class Copier:
         stopped: Callable[[], bool],
         now_ms: Callable[[], int],
         writer: str,
+        origin: BackupPlace | None = None,
     ) -> None:
-        """`writer` identifies this attempt."""
+        """`writer` identifies this attempt. `origin` are the backups that the data folder was restored from."""
         self._fs = fs
         self._layout = layout
         self.place = place
@@ -217,6 +219,9 @@ class Copier:
         self._unnoted = self._unnoted_bytes = 0
         self.last: Manifest | None = None
         """The newest backup."""
+        self._origin = origin
+        self._adoptable: dict[KeptFile, KeptFile] = {}
+        """Files of the newest backup of `origin`."""
 
     def begin(self) -> None:
         """Notes that a backup is being taken, and resumes an interrupted one."""
@@ -264,6 +269,10 @@ class Copier:
                 continue
             self._known = {kept.name: kept for kept in self.last.files()}
             return
+        if self._origin is not None:
+            with contextlib.suppress(BackupDamaged, OSError):
+                newest = self._origin.load(self._origin.numbers()[-1])
+                self._adoptable = {kept: kept for kept in newest.files()}
 
     def copy_ahead(self, number: int) -> None:
         """Copies the segments that a snapshot names, while the server runs; segments that vanish meanwhile are not
@@ -358,13 +367,28 @@ class Copier:
             self._known[name] = begun
             self._resumed.append(begun)
             return begun
-        kept = self._known[name] = self.place.put(name, [data])
+        kept = self._known[name] = self._adopt(name, data) or self.place.put(name, [data])
         self._put.append(kept)
         self._unnoted += 1
         self._unnoted_bytes += kept.size
         if self._unnoted >= max(_NOTE_FILES, len(self._put) // 4) or self._unnoted_bytes >= _NOTE_BYTES:
             self.check_writer()
             self._note()
+        return kept
+
+    def _adopt(self, name: str, data: memoryview) -> KeptFile | None:
+        """Takes a file over from the backups that the data folder was restored from, if they have the same bytes."""
+        origin = self._origin
+        if origin is None or not self._adoptable:
+            return None
+        kept = self._adoptable.get(KeptFile(name, len(data), xxh3_64_hexdigest(data)))
+        if kept is None:
+            return None
+        try:
+            self.place.adopt(origin, kept)
+        except OSError as error:
+            _log.info("file of the earlier backup not reused", extra={"name": name, "error": str(error)})
+            return None
         return kept
 
 

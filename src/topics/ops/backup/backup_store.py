@@ -38,7 +38,7 @@ from xxhash import xxh3_64
 from topics.log.frame import Frame, FrameKind
 from topics.log.fs import BytesLike, FileSystem, add_checksum, check_json, map_file, read_whole, replace_file
 from topics.log.layout import Layout, is_object_store, number_in
-from topics.log.object_store.tiered_fs import open_ranged, put_new
+from topics.log.object_store.tiered_fs import copy_file, open_ranged, put_new
 from topics.log.snapshot_files import SnapshotHead, TopicState, WalPosition, decode_topic, read_snapshot
 from topics.ops.backup.shipped_log import (
     Continuity,
@@ -334,6 +334,16 @@ class BackupPlace:
             file.close()
         self.written_bytes += size
         return KeptFile(name, size, digest.hexdigest())
+
+    def adopt(self, origin: "BackupPlace", kept: KeptFile) -> None:
+        """Puts a file of another lineage at the same place, without its bytes being sent again. Raises OSError where
+        that is impossible."""
+        path = self.path(kept.name)
+        folder = path.rpartition("/")[0]
+        if folder not in self._unsynced:
+            self._fs.make_dirs(folder)
+            self._unsynced.add(folder)
+        copy_file(self._fs, origin.path(kept.name), path)
 
     def publish(self, manifest: Manifest) -> None:
         """Makes a backup count, in one step. The named files were put before."""

@@ -137,6 +137,8 @@ class Backups:
         self._run_job = run_job
         self.runner: JobRunner = InlineRunner()
         """Copies what needs no checkpoint to wait."""
+        self.restored_from = ""
+        """The lineage that a takeover restored the data folder from: the first backup reuses its files."""
         self.running = False
         self.completed = self.failures = self.copied_bytes = 0
         self.error: str | None = None
@@ -258,6 +260,7 @@ class Backups:
             # Noted before anything is copied, so that a first backup that is cut short is resumed.
             note_lineage(self._fs, self._core.layout, Lineage(place.lineage, 0, 0))
             copier = self._copier(place)
+            copier.look()
         copier.begin()
         if self._checkpointer.number:
             copier.copy_ahead(self._checkpointer.number)
@@ -265,7 +268,11 @@ class Backups:
 
     def _copier(self, place: BackupPlace) -> Copier:
         core = self._core
-        return Copier(self._fs, core.layout, place, lambda: core.closed, core.wall, core.entropy.token(_BYTES).hex())
+        origin = None
+        if self.restored_from and self._place_fs is not None:
+            origin = BackupPlace(self._place_fs, place.root, self.restored_from)
+        token = core.entropy.token(_BYTES).hex()
+        return Copier(self._fs, core.layout, place, lambda: core.closed, core.wall, token, origin)
 
     def _capture(self, copier: Copier, resume: Callable[[object], None]) -> Job:
         """Runs as upkeep does: nothing that the checkpoint counts on changes before it is copied."""

@@ -118,6 +118,8 @@ class LeaseKeeper:
         self.shows_all = True
         """Whether a takeover would have everything in the data folder; else it is served after the first backup."""
         self._moment = 0
+        self.restored_from = ""
+        """The lineage that a takeover restored the data folder from."""
         self.renewals = self.failures = 0
         self.on_lost: Callable[[], None] = lambda: None
         """Called by the thread once, when another server has the lease."""

@@ -78,6 +78,7 @@ class Standby:
             take_over(
                 self._place, self._fs, newest, keeper.record, self._options, self._clock, self._entropy
             )  # fmt: skip
+            keeper.restored_from = newest.lineage
         elif newest is not None:
             # A server that took over before the tail was there did not count it; one that does so later counts it.
             keeper.shows_all = self._ship_tail(keeper.term) and keeper.still_holds()
