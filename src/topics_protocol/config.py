@@ -135,6 +135,8 @@ class TopicConfig(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Jobs that are handed out within any second."""
     max_leased: int = 0
     """Jobs that are leased at once."""
+    fair_tags: bool = False
+    """Whether jobs go to the tag with the fewest leases instead of by seq."""
 
     def __post_init__(self) -> None:
         # Enforced on construction, so that no config made by hand or read from an old file can contradict itself.
@@ -169,6 +171,7 @@ class TopicConfigPatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     retain_for_consumers: int | UnsetType = UNSET
     max_per_second: int | UnsetType = UNSET
     max_leased: int | UnsetType = UNSET
+    fair_tags: bool | UnsetType = UNSET
 
 
 class TagMatch(msgspec.Struct, frozen=True, gc=False):

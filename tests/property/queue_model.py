@@ -36,6 +36,11 @@ class Job:
         self.node, self.lease_id, self.deadline, self.ready_at = "", "", 0, ready_at
 
 
+def tag_of(value: int) -> str | None:
+    """Most jobs of a queue have one of two tags."""
+    return (None, "a", "b", "b")[value % 4]
+
+
 @dataclass
 class QueueModel:
     max_deliveries: int
@@ -49,6 +54,7 @@ class QueueModel:
     """When the process started."""
     max_per_second: int = 0
     max_leased: int = 0
+    fair_tags: bool = False
     handed_out: list[int] = field(default_factory=list)
     """When the process delivered each job."""
 
@@ -109,7 +115,7 @@ class QueueModel:
         """Returns the jobs of a claim and the jobs it finds delivered too often; None where the model leaves the order
         open."""
         ready = self.ready() if not self.paused else []
-        if any(job.scheduled and not job.deliveries and not job.priority for job in ready):
+        if self.fair_tags or any(job.scheduled and not job.deliveries and not job.priority for job in ready):
             return None
         got: list[int] = []
         doomed: list[int] = []
@@ -118,6 +124,19 @@ class QueueModel:
                 break
             (doomed if self.is_doomed(job) else got).append(job.seq)
         return sorted(got, key=self.place), doomed
+
+    def check_shares(self, seqs: list[int]) -> None:
+        """Checks that a claim took each job from the tag with the fewest leases, and the first one of it."""
+        leased = [tag_of(job.value) for job in self.jobs.values() if job.leased]
+        ready = {job.seq: job for job in self.ready() if not self.is_doomed(job)}
+        for seq in seqs:
+            job = ready.pop(seq)
+            tag, others = tag_of(job.value), list(ready.values())
+            assert leased.count(tag) <= min(
+                [leased.count(tag_of(other.value)) for other in others], default=len(leased)
+            )
+            assert not any(self.place(other.seq) < self.place(seq) for other in others if tag_of(other.value) == tag)
+            leased.append(tag)
 
     def place(self, seq: int) -> tuple[int, int]:
         """The place of a job in an answer: by priority, then by seq."""

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import astuple
 
 from tests.property.effort import effort
-from tests.property.queue_model import QueueModel
+from tests.property.queue_model import QueueModel, tag_of
 from tests.property.totals import check_totals
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
@@ -54,6 +54,7 @@ class QueueLaws(RuleBasedStateMachine):
         cap_records=st.sampled_from((0, 0, 9)),
         max_per_second=st.sampled_from((0, 0, 3)),
         max_leased=st.sampled_from((0, 0, 2)),
+        fair_tags=st.booleans(),
         seed=st.integers(0, 1000),
     )
     def begin(
@@ -66,6 +67,7 @@ class QueueLaws(RuleBasedStateMachine):
         cap_records: int,
         max_per_second: int,
         max_leased: int,
+        fair_tags: bool,
         seed: int,
     ) -> None:
         self.disk, self.clock, self.entropy = FakeDisk(), ManualClock(), SeededEntropy(seed)
@@ -80,7 +82,8 @@ class QueueLaws(RuleBasedStateMachine):
             began=self.clock.now_ms(),
             max_per_second=max_per_second,
             max_leased=max_leased,
-        )
+            fair_tags=fair_tags,
+        )  # fmt: skip
         self.workers: list[Worker] = []
         self.value = 0
         self.gathers = self.jumped = False
@@ -91,7 +94,7 @@ class QueueLaws(RuleBasedStateMachine):
         patch = TopicConfigPatch(
             type=TopicType.QUEUE, durability=durability, leases_durable=leases_durable, lease_ms=1000,
             max_deliveries=max_deliveries, dead_letter="dead", cap_records=cap_records,
-            max_per_second=max_per_second, max_leased=max_leased,
+            max_per_second=max_per_second, max_leased=max_leased, fair_tags=fair_tags,
         )  # fmt: skip
         self.engine.put_topic("jobs", patch, _ignore)
         if dead_letter_is_queue:
@@ -121,7 +124,7 @@ class QueueLaws(RuleBasedStateMachine):
         self.evict()
         answers: list[AppendResult | TopicsError] = []
         batch = Batch(
-            records=[Record.of(value, meta={"v": value}) for value in values], priority=priority,
+            records=[Record.of(value, meta={"v": value}, tag=tag_of(value)) for value in values], priority=priority,
             delay_ms=0 if absolute else delay_ms, run_at=ready_at if absolute else None,
         )  # fmt: skip
         self.engine.append("jobs", batch, answers.append)
@@ -145,10 +148,13 @@ class QueueLaws(RuleBasedStateMachine):
         result = answers[0]
         assert isinstance(result, ClaimResult)
         seqs = [job.seq for job in result.jobs]
-        assert seqs == sorted(seqs, key=self.model.place)
         left = [job for job in self.model.ready() if job.seq not in seqs and not self.model.is_doomed(job)]
         priorities = [self.model.jobs[seq].priority for seq in seqs]
-        assert not left or not seqs or max(job.priority for job in left) <= min(priorities)
+        if self.model.fair_tags:
+            self.model.check_shares(seqs)
+        else:
+            assert seqs == sorted(seqs, key=self.model.place)
+            assert not left or not seqs or max(job.priority for job in left) <= min(priorities)
         self.deliver(node, result.jobs)
         self.find_dead_letters()
         if expected is not None:

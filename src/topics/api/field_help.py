@@ -223,6 +223,7 @@ _HELP: dict[str, dict[str, str]] = {
         ),
         "max_per_second": "Queue: most jobs that are handed out within any second; 0 is no limit.",
         "max_leased": "Queue: most jobs that are leased at once; 0 is no limit.",
+        "fair_tags": "Queue: the next job is of the tag with the fewest leased jobs, instead of the oldest.",
     },
     "PutAnswer": {
         "config": "Complete config.",

@@ -50,6 +50,7 @@ _HELP = {
     "retain_for_consumers": "Keep uncommitted records of consumers up to this topic size, such as 1GiB; 0 for not.",
     "max_per_second": "Queues: the maximum number of jobs handed out per second; 0 for no limit.",
     "max_leased": "Queues: the maximum number of jobs leased at once; 0 for no limit.",
+    "fair_tags": "Queues: hand out jobs in fair shares of their tags.",
 }
 # The older form of `durability`.
 _LEFT_OUT = {"durable"}

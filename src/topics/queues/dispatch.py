@@ -8,7 +8,8 @@ A worker that got less than it can hold waits for the topic's next change. While
 alarm, for the next time at which a job or a worker's capacity becomes free.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from functools import partial
 from struct import unpack
 
 from topics.engine.background_jobs import Background
@@ -20,7 +21,7 @@ from topics.log.frame import FrameKind
 from topics.model.errors import CorruptSegmentError, ShuttingDownError, ThrottledError, TopicNotFoundError, TopicsError
 from topics.model.limits import clamp_lease_ms
 from topics.queues.claim_limits import RateWindow, is_limited, room_for_leases
-from topics.queues.leases import ClaimedJob, Lease
+from topics.queues.leases import ClaimedJob, Lease, LeaseTable, Taken
 from topics.queues.queue_frames import (
     Ending,
     JobsFailed,
@@ -41,7 +42,9 @@ from topics.queues.queue_state import (
     leases_are_logged,
     note_failures,
     plan_cut,
+    tags_in,
 )
+from topics.queues.tag_shares import LOOKED_MAX, WAITING_MAX, TagShares
 
 # Divides jobs among claims fairly, in proportion to the requested numbers. Pure.
 
@@ -339,7 +342,10 @@ class Dispatcher:
         requested = self._requested_counts(topic, cohort)
         most = sum(requested) if room is None else min(sum(requested), room)
         bound = config.max_deliveries if config.dead_letter is not None else 0
-        jobs, doomed = lease_table.take(most, queue.jobs, bound, config.dead_letter is not None)
+        if config.fair_tags or queue.shares is not None:
+            jobs, doomed = self._take_by_tag(queue, most, bound)
+        else:
+            jobs, doomed = lease_table.take(most, queue.jobs, bound, config.dead_letter is not None)
         if queue.rate is not None:
             queue.rate.add(now, len(jobs))
         # A cohort of one, the usual case, needs no division.
@@ -373,6 +379,50 @@ class Dispatcher:
 
             self._bury(topic, queue, doomed, buried)
             self.schedule(queue)
+
+    def _take_by_tag(self, queue: Queue, most: int, bound: int) -> Taken:
+        """Takes jobs in fair shares of their tags, or ends that after a change of the config."""
+        topic, table, shares = queue.jobs.topic, queue.lease_table, queue.shares
+        buries = topic.config.dead_letter is not None
+        if not topic.config.fair_tags:
+            assert shares is not None
+            queue.shares = table.ended = None
+            table.put_back([seq for seq in shares.all_waiting() if self._is_ready(queue, seq)])
+            return table.take(most, queue.jobs, bound, buries)
+        if shares is None:
+            shares = queue.shares = TagShares()
+            table.ended = shares.end
+            held = [*table.leases, *table.leaving]
+            self._with_tags(queue, held, partial(_adopt, shares, table, held))
+        found, doomed = table.take(LOOKED_MAX if shares.waiting < WAITING_MAX else 0, queue.jobs, bound, buries)
+        by_priority = table.priorities.by_seq
+
+        def tagged(tags: dict[int, bytes]) -> None:
+            for seq in found:
+                shares.add(seq, tags.get(seq, b""), by_priority.get(seq, 0))
+
+        self._with_tags(queue, found, tagged)
+        return Taken(shares.take(most, lambda seq: self._is_ready(queue, seq)), doomed)
+
+    def _with_tags(self, queue: Queue, seqs: Sequence[int], then: Callable[[dict[int, bytes]], object]) -> None:
+        """Reads the tags of jobs, in the background if they are in the cold folder."""
+        if not seqs:
+            return
+        cut, reader = plan_cut(queue.jobs.topic, seqs), self._core.reader
+        if not cut.cold:
+            then(tags_in(cut, reader))
+            return
+
+        def read(outcome: object) -> None:
+            then(outcome if isinstance(outcome, dict) else {})
+            self.schedule(queue)
+
+        self._background(lambda: tags_in(cut, reader), read)
+
+    def _is_ready(self, queue: Queue, seq: int) -> bool:
+        table = queue.lease_table
+        there: tuple[Container[int], ...] = (table.leases, table.leaving, table.moving, table.delayed)
+        return not any([seq in one for one in there]) and queue.jobs.is_live(seq)
 
     def _room(self, queue: Queue, now: int | None = None) -> int | None:
         """The number of jobs that the limits of the queue allow to hand out now; None without limits."""
@@ -424,7 +474,8 @@ class Dispatcher:
         if not leases:
             demand.deliver(topic.name, [], ready, AT_ONCE)
             return
-        cut = plan_cut(topic, [lease.seq for lease in leases], is_sorted=not lease_table.priorities)
+        is_sorted = not lease_table.priorities and queue.shares is None
+        cut = plan_cut(topic, [lease.seq for lease in leases], is_sorted)
         if not leases_are_logged(topic):
             self._cut(queue, demand, leases, cut, ready, AT_ONCE)
             return
@@ -505,6 +556,12 @@ class Dispatcher:
         except TopicsError:
             return  # The log is read-only: the leases expire.
         self.release(queue, held, ready_at)
+
+
+def _adopt(shares: TagShares, table: LeaseTable, held: Sequence[int], tags: dict[int, bytes]) -> None:
+    for seq in held:
+        if seq in table.leases or seq in table.leaving:
+            shares.adopt(seq, tags.get(seq, b""))
 
 
 def _refuse(cohort: Sequence[Demand], error: TopicsError) -> None:

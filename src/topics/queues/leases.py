@@ -110,8 +110,8 @@ class LeaseTable:
 
     __slots__ = (
         "_counted", "_deadlines", "_delays", "_floor", "_free", "_known_below", "_lowest", "_noted", "_order", "_sum",
-        "_wall_time", "cursor", "dead_lettered", "delayed", "delivered", "failures", "leases", "leaving", "moving",
-        "priorities", "reason_bytes",
+        "_wall_time", "cursor", "dead_lettered", "delayed", "delivered", "ended", "failures", "leases", "leaving",
+        "moving", "priorities", "reason_bytes",
     )  # fmt: skip
 
     def __init__(self, in_flight: InFlight | None = None, wall_time: Callable[[int], int] = int) -> None:
@@ -127,6 +127,8 @@ class LeaseTable:
         """Deliveries of jobs that are not leased now."""
         self.delayed: dict[int, int] = {}
         self.priorities = JobPriorities()
+        self.ended: Callable[[int], None] | None = None
+        """Called with each job whose lease ends, or was not granted; only for a queue with `fair_tags`."""
         self.failures: dict[int, JobHistory] = {}
         self.reason_bytes = 0
         """Characters of all reasons in it."""
@@ -299,7 +301,7 @@ class LeaseTable:
                     known.pop(lease.seq, None)
         if self.moving:
             self.moving.difference_update([lease.seq for lease in leases])
-        if self.priorities:
+        if self.priorities or self.ended is not None:
             self._lowest = min([self._lowest, *[lease.seq for lease in leases]])
         elif leases and leases[0].seq < self._lowest:
             self._lowest = leases[0].seq
@@ -314,7 +316,7 @@ class LeaseTable:
             if not (priorities and priorities.push(seq)):
                 heappush(self._free, seq)
 
-    def withdraw(self, leases: Iterable[Lease]) -> None:
+    def withdraw(self, leases: Sequence[Lease]) -> None:
         """Undoes a claim that could not be logged: it was never answered, so it does not count as a delivery."""
         for lease in leases:
             if lease.seq in self.moving:
@@ -322,6 +324,7 @@ class LeaseTable:
                 self.put_back((lease.seq,))
             if lease.holder is not None:
                 lease.holder.ended(lease.seq)
+        self._tell_ended([lease.seq for lease in leases])
         self._count()
 
     # Holding
@@ -365,6 +368,7 @@ class LeaseTable:
             elif not ready_at:
                 continue  # For a job that is already free the log repeats it.
             freed.append(seq)
+        self._tell_ended(freed)
         self._count()
         if ready_at:
             self.delay(freed, ready_at)
@@ -384,6 +388,7 @@ class LeaseTable:
                 found.append(seq)
         # Moves take seqs in their order, whatever order a worker named them in.
         found.sort()
+        self._tell_ended(found)
         self.leave_unleased(found)
         self._count()
         return found
@@ -528,6 +533,9 @@ class LeaseTable:
             seqs = list(seqs)
             for seq in seqs:
                 self.priorities.forget(seq)
+        if self.ended is not None:
+            seqs = list(seqs)
+            self._tell_ended(seqs)
         for seq in seqs:
             if leaving.pop(seq, None) is not None:
                 if delivered:
@@ -538,6 +546,11 @@ class LeaseTable:
                 self.moving.discard(seq)
                 delayed.pop(seq, None)
                 delivered.pop(seq, None)
+
+    def _tell_ended(self, seqs: Sequence[int]) -> None:
+        if self.ended is not None:
+            for seq in seqs:
+                self.ended(seq)
 
     def _end(self, lease: Lease) -> None:
         del self.leases[lease.seq]

@@ -27,7 +27,7 @@ from topics.log.segment import DELETED
 from topics.log.segment_files import UNREADABLE, SegmentDamaged
 from topics.model.errors import CorruptSegmentError, TopicsError
 from topics.model.limits import MAX_U64
-from topics.model.records import words
+from topics.model.records import TRAIT_TAGS, words
 from topics.model.topic_config import TopicType
 from topics.queues.claim_limits import RateWindow
 from topics.queues.job_keys import JobKeys
@@ -55,8 +55,9 @@ from topics.queues.queue_frames import (
     decode_part,
     encode_part,
 )
+from topics.queues.tag_shares import WAITING_BYTES, TagShares
 from topics.system.events import Event
-from topics.wire.record_slicing import Range
+from topics.wire.record_slicing import Range, tag_texts
 
 _DELETED = bytes((DELETED,))
 
@@ -167,6 +168,22 @@ def execute_cut(cut: Cut, reader: RunReader) -> list[bytes]:
             first, last = _within((damage.first, damage.last), lo, hi)
             raise CorruptSegmentError(cut.topic_name, run.first_seq + first, run.first_seq + last) from damage
     return fragments if cut.places is None else [fragments[place] for place in cut.places]
+
+
+def tags_in(cut: Cut, reader: RunReader) -> dict[int, bytes]:
+    """The tags of the jobs that have one, as JSON strings. Tags in a damaged segment are left out."""
+    found: dict[int, bytes] = {}
+    for run, lo, hi in cut.slices:
+        if not run.traits & TRAIT_TAGS:
+            continue
+        try:
+            for view, view_lo, view_hi, offset in reader.views(cut.topic_id, run, lo, hi):
+                first = run.first_seq + offset
+                found.update([(first + index, text) for index, text in tag_texts(view, view_lo, view_hi)])
+        except SegmentDamaged:
+            # The claim that gets such a job reports the damage.
+            continue
+    return found
 
 
 def _of_block(block: Block, lo: int, hi: int) -> list[bytes]:
@@ -421,6 +438,7 @@ class Queue:
         "paused",
         "rate",
         "scheduled",
+        "shares",
         "waiting",
         "watching",
         "window",
@@ -442,6 +460,8 @@ class Queue:
         """Whether delivery is paused by request."""
         self.rate: RateWindow | None = None
         """Of a queue with `max_per_second`."""
+        self.shares: TagShares | None = None
+        """Of a queue with `fair_tags`."""
         self.alarm: Alarm | None = None
         """The alarm for the next expiry; set only while there are workers."""
 
@@ -452,7 +472,8 @@ class Queue:
         jobs = (
             len(lease_table.leases) + len(lease_table.leaving) + len(lease_table.delayed) + len(lease_table.delivered)
         )
-        ordered = PRIORITY_BYTES * len(lease_table.priorities.by_seq) + self.keys.memory_bytes
+        waiting = WAITING_BYTES * self.shares.waiting if self.shares is not None else 0
+        ordered = PRIORITY_BYTES * len(lease_table.priorities.by_seq) + self.keys.memory_bytes + waiting
         return JOB_BYTES * jobs + ordered + lease_table.reason_bytes
 
     @property

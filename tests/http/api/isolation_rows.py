@@ -354,7 +354,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     "TopicConfigPatch": frozenset({
         "type", "ttl_ms", "cap_records", "cap_bytes", "discard", "durable", "durability", "priority", "auto_priority",
         "auto_create", "idempotency_window_ms", "dedupe_node", "lease_ms", "claim_jitter_ms", "max_deliveries",
-        "leases_durable", "retain_for_consumers", "max_per_second", "max_leased",
+        "leases_durable", "retain_for_consumers", "max_per_second", "max_leased", "fair_tags",
     }),
     "AppendBody": frozenset({
         "records", "node", "idempotency_key", "idempotency_check", "create", "delay_ms", "run_at", "priority",

@@ -23,6 +23,7 @@ const FIELDS = {
   dead_letter: ["Queues: the dead-letter topic.", "text", null, "queue"],
   max_per_second: ["Queues: most jobs handed out per second; 0 is no limit.", "number", (value) => (value ? count(value) : ""), "queue"],
   max_leased: ["Queues: most jobs leased at once; 0 is no limit.", "number", (value) => (value ? count(value) : ""), "queue"],
+  fair_tags: ["Queues: the next job is of the tag with the fewest leased jobs.", "switch", null, "queue"],
   leases_durable: ["Queues: leases and delivery counts survive a restart.", "switch", null, "queue"],
 };
 
