@@ -1,10 +1,10 @@
 """`python -m bench.queue_features`: the cost of priorities, limits and delays of jobs, in the engine alone.
 
 A round claims 8 jobs, acknowledges them and produces 8 more, 10,000 jobs ahead, in an engine on a disk in memory; the
-rate is in jobs per second of processor time, so that it means the same on a busy machine. Each round is a process of
-its own, all variants take turns, and the median counts. Another part starts on a folder with a million delayed jobs.
-`--other CHECKOUT` measures the plain queue of another checkout in the same turns. With `--write` the report goes into
-bench/results/queue-features.md.
+rate is in jobs per second of processor time, so that it means the same on a busy machine. Each round runs in a
+separate process, all variants take turns, and the median counts. Another part starts on a folder with a million delayed
+jobs. `--other CHECKOUT` measures the plain queue of another checkout in the same turns. With `--write` the report goes
+into bench/results/queue-features.md.
 """
 
 import argparse

@@ -477,7 +477,7 @@ def test_jobs_are_listed_by_state_tag_and_page(jobs: Callable[..., Jobs], name: 
     assert (leased["worker"], leased["deadline"], leased["deliveries"]) == ("w", first["deadline"], 1)
     assert "lease_id" not in leased
     [later] = jobs_in(queue, "delayed")
-    assert later["ready_at"] == later["$ts"] + 60_000
+    assert abs(later["ready_at"] - later["$ts"] - 60_000) < 1_000, "two readings of the clock"
     [dead] = jobs_in(queue, "dead")
     assert (dead["data"], dead["failures"][0]["reason"]) == (1, "no")
     answer = queue.api.get(f"/v0/topics/{queue.name}/jobs?limit=2").json()
