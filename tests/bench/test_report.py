@@ -68,7 +68,7 @@ def test_a_machine_that_was_not_quiet_is_reported() -> None:
     assert calm.text == ""
 
 
-def test_who_was_left_out_is_notified() -> None:
+def test_skipped_server_is_reported_with_its_reason() -> None:
     results = Results((ONE,), 0)
     results.add("topics-disk", ONE.key, result(1.0))
     results.left_out["NATS"] = "it is not installed"

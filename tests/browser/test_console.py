@@ -17,7 +17,7 @@ def rows(page: Page) -> list[int]:
     return [int(text) for text in page.locator(".record .seq").all_inner_texts()]
 
 
-def test_whoever_comes_by_the_front_door_sees_the_overview(browser: Browser, sampled: LiveServer) -> None:
+def test_root_path_shows_the_overview(browser: Browser, sampled: LiveServer) -> None:
     with visit(browser, sampled.url) as page:
         expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
         assert page.url == f"{sampled.url}/console"

@@ -87,7 +87,7 @@ def test_where_the_file_is(given: dict[str, str], path: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["plain", 'with "quotes" and \\ and \\n', "ä 日本", "a.b]c"])
-def test_what_is_saved_is_loaded(tmp_path: Path, text: str) -> None:
+def test_saved_context_is_loaded(tmp_path: Path, text: str) -> None:
     path = tmp_path / "new" / "config.toml"
     contexts = Contexts(text, {text: Context("http://x", text), "other": Context("http://y")})
     save_contexts(path, contexts)
@@ -106,7 +106,7 @@ def test_a_file_that_is_malformed(tmp_path: Path, content: bytes) -> None:
         load_contexts(path)
 
 
-def test_what_the_file_does_not_know_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_names_in_the_file_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.toml"
     path.write_text('curent = "a"\n[contexts.a]\nurl = "http://a"\napikey = "k"\n')
     assert load_contexts(path).contexts == {"a": Context("http://a")}

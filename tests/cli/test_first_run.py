@@ -63,7 +63,7 @@ def test_whatever_needs_more_installs_it_when_it_is_first_asked_for(checkout: Pa
     assert planned(checkout, target) == [*SERVING, *more]
 
 
-def test_what_is_installed_is_not_installed_again_until_a_pin_changes(checkout: Path) -> None:
+def test_installed_packages_are_kept_until_a_pin_changes(checkout: Path) -> None:
     stamp = dry_run(checkout, "setup-serve").rpartition("touch ")[2].strip()
     (checkout / ".venv").mkdir()
     (checkout / stamp).touch()

@@ -246,7 +246,7 @@ def test_every_module_that_does_not_state_it_needs_spark_imports(empty: dict[str
         "import orders x.parquet --format parquet",
     ],
 )
-def test_what_needs_spark_reports_it_in_one_line(empty: dict[str, str], tmp_path: Path, command: str) -> None:
+def test_command_without_spark_fails_with_one_line(empty: dict[str, str], tmp_path: Path, command: str) -> None:
     done = topics(empty, tmp_path, *command.split())
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1

@@ -100,7 +100,7 @@ def test_hits_are_printed_like_records(env: dict[str, str], logs: str) -> None:
     assert table.out == "SERVICE  MS\nb        70\n"
 
 
-def test_what_is_left_out_is_reported_beside_the_hits(env: dict[str, str], client: Client) -> None:
+def test_omitted_entries_are_reported_beside_the_hits(env: dict[str, str], client: Client) -> None:
     if not client.list_streams("many"):
         client.put_stream("many")
         client.update_schema("many", schema={"type": "object"}, search=SEARCH)
@@ -134,7 +134,7 @@ def test_several_streams_are_searched_by_a_pattern(env: dict[str, str], client: 
     assert run("search", "web/*", "x", "--explain", env=env).code == 2
 
 
-def test_sums_that_nobody_declared(env: dict[str, str], logs: str) -> None:
+def test_aggregation_without_a_rollup(env: dict[str, str], logs: str) -> None:
     done = run("aggregate", logs, "--by", "service", "--measure", "ms", "-o", "json", env=env)
     assert {one["key"]["service"]: one["measures"]["ms"]["sum"] for one in lines(done.out)} == {"a": 200, "b": 250}
     assert run("aggregate", logs, "--by", "service", env=env).out == "SERVICE  COUNT\na            5\nb            5\n"
@@ -187,7 +187,7 @@ def test_a_terminal_gets_a_table_in_its_width(env: dict[str, str], logs: str) ->
         assert "rollup load" in terminal.plain
 
 
-def test_what_others_wrote_cannot_steer_a_terminal(env: dict[str, str], client: Client) -> None:
+def test_schema_texts_cannot_send_terminal_escapes(env: dict[str, str], client: Client) -> None:
     client.put_stream("evil")
     client.update_schema(
         "evil", schema={"type": "object"}, search=SEARCH, routing_key={"jsonPointer": "/service", "required": False}

@@ -27,7 +27,7 @@ def test_tables_and_colours_are_for_people(env: dict[str, str], client: Client) 
     assert run("tail", "shown", env=env).out == '{"text":"' + "x" * 300 + '"}\n'
 
 
-def test_what_a_record_holds_cannot_steer_the_terminal(env: dict[str, str], client: Client) -> None:
+def test_record_texts_cannot_send_terminal_escapes(env: dict[str, str], client: Client) -> None:
     client.append("wild", "\x9b2J\x7f", tag="\x9b31m", meta={"k": "\x9b"})
     for command in (["read", "wild"], ["read", "wild", "-o", "table"]):
         with Terminal(*command, env={**env, "NO_COLOR": "1"}) as terminal:

@@ -209,13 +209,13 @@ def test_unknown_variables_are_reported_and_do_no_harm(env: dict[str, str]) -> N
     assert run("version", env={**env, "TOPICS_DATA_DIR": "x", "TOPICS_CONTEXT": ""}).err == ""
 
 
-def test_what_answers_is_no_topics_server(env: dict[str, str], live: LiveServer) -> None:
+def test_answer_of_another_server_is_reported(env: dict[str, str], live: LiveServer) -> None:
     done = run("ls", "--url", f"{live.url}/elsewhere", env=env)
     assert done.code == 1
     assert done.err.count("\n") == 1
 
 
-def test_what_a_server_states_stays_on_one_line_and_cannot_steer_a_terminal(env: dict[str, str]) -> None:
+def test_server_message_is_one_line_without_terminal_escapes(env: dict[str, str]) -> None:
     words = "no\n\x1b[2Jroot@host:~# \x07rm"
     refused = http({"error": {"code": "invalid_request", "message": words}}, status="400 Bad Request")
     with running([answers(refused)]) as server:

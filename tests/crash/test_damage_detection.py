@@ -220,7 +220,7 @@ def append_frame(disk: FakeDisk, kind: FrameKind, topic_id: int, head: bytes, ta
 
 
 @each_restart
-def test_a_frame_about_a_topic_nobody_created_stops_the_start(logged: World, restarted: bool) -> None:
+def test_frame_of_an_unknown_topic_prevents_the_start(logged: World, restarted: bool) -> None:
     disk = killed(logged)
     append_frame(disk, FrameKind.DROP, 99, b"")
     assert "topic 99, which was never created" in assert_refused(logged, disk, restarted).what

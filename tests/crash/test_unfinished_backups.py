@@ -128,7 +128,7 @@ def unfinished() -> tuple[FakeDisk, ManualClock, str]:
     return after, clock, name
 
 
-def test_first_backup_that_nobody_finishes_is_pruned_after_a_day() -> None:
+def test_unfinished_first_backup_is_pruned_after_a_day() -> None:
     disk, clock, name = unfinished()
     assert prune_unfinished(disk, PLACE, clock.now_ms() + UNFINISHED_MS - 1) == []
     assert lineage_folders(disk) == [name]

@@ -301,7 +301,7 @@ def test_a_place_is_sound_where_the_log_of_pruned_backups_is_gone(tmp_path: Path
     assert (verified.returncode, verified.stdout) == (0, "")
 
 
-def test_prune_removes_first_backups_that_nobody_finishes(tmp_path: Path) -> None:
+def test_prune_removes_unfinished_first_backups(tmp_path: Path) -> None:
     lineage = tmp_path / "place" / "0123456789abcdef"
     stray = lineage / "segments" / "0000000000000001" / "00000000000000000001-1.data"
     stray.parent.mkdir(parents=True)

@@ -228,7 +228,7 @@ def test_what_the_server_looks_for(caller: Caller, topic: str) -> None:
         caller.diff(topic, since=5, last=5)
 
 
-def test_one_key_for_two_things_is_reported(caller: Caller, topic: str) -> None:
+def test_idempotency_key_with_other_records_raises_conflict(caller: Caller, topic: str) -> None:
     caller.append(topic, 0)
     caller.append_many(topic, [1, NewRecord(2, tag="t")], idempotency_key="k")
     for other in ([1], [1, 2], [2, 1], [1, NewRecord(2, tag="t", meta={"a": 1})]):
@@ -298,7 +298,7 @@ def test_routers(caller: Caller, topic: str) -> None:
     assert caller.delete_topic(topic).routers_removed == [f"{topic}->{name}" for name in names[1:]]
 
 
-def test_what_is_wrong_is_named(caller: Caller, topic: str) -> None:
+def test_client_errors_name_the_cause(caller: Caller, topic: str) -> None:
     with pytest.raises(InvalidRequest):
         caller.put_topic("no name!")
     with pytest.raises(TopicNotFound):

@@ -158,7 +158,7 @@ def test_a_lie_is_a_broken_connection_and_never_an_answer(kind: str, lie: str) -
 
 
 @both
-def test_what_comes_behind_an_answer_is_nobodys(kind: str) -> None:
+def test_bytes_after_an_answer_close_the_connection(kind: str) -> None:
     """The next request must not take it for its own answer."""
     stray = http({**APPENDED, "last_seq": 666})
     with running([answers(OK + stray, OK), answers(OK)]) as server:
@@ -202,7 +202,7 @@ def test_a_refusal_that_comes_before_the_body_was_taken_is_reported(kind: str) -
 
 
 @both
-def test_a_connection_is_used_again_until_somebody_closes_it(kind: str) -> None:
+def test_connection_is_reused_until_it_is_closed(kind: str) -> None:
     last = http(APPENDED, connection="close")
     with running([answers(OK, OK, last), answers(OK)]) as server:
         use(kind, server.url, ONCE, *[APPEND] * 4)
@@ -385,14 +385,14 @@ def test_a_watcher_goes_on_behind_the_last_whole_event(kind: str) -> None:
 
 @both
 @pytest.mark.parametrize("what", [("watch", "a"), ("work", "jobs", "w")], ids=lambda what: what[0])
-def test_closing_a_loop_ends_who_waits_in_it(kind: str, what: tuple[str, ...]) -> None:
+def test_closing_a_loop_ends_its_waiting_calls(kind: str, what: tuple[str, ...]) -> None:
     head = [session(), STREAM] if what[0] == "watch" else [STREAM]
     with running([then(answers(*head), stays)]) as server:
         _ends_when(kind, server.url, what, lambda: len(server.asked) == len(head), "loop")
 
 
 @both
-def test_closing_the_client_ends_who_waits_in_it(kind: str) -> None:
+def test_closing_the_client_ends_its_waiting_calls(kind: str) -> None:
     with running([hangs]) as server:
         _ends_when(kind, server.url, ("follow", "jobs"), lambda: len(server.asked) == 1, "client")
 
@@ -499,7 +499,7 @@ def trusting(file: Path) -> ssl.SSLContext:
 
 
 @both
-def test_a_server_with_a_certificate_is_believed_only_by_who_trusts_it(
+def test_unknown_certificate_is_refused_by_the_client(
     kind: str, authority: Authority, certified: ssl.SSLContext
 ) -> None:
     trust = ClientOptions(retry=RetryPolicy(deadline_s=0), ssl_context=trusting(authority.file))

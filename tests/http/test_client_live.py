@@ -182,7 +182,7 @@ def test_a_watcher_reports_losses(server: LiveServer, client: Client, topic: str
 
 
 @both
-def test_what_a_watcher_may_not_do_is_raised(server: LiveServer, topic: str, kind: str) -> None:
+def test_forbidden_watch_raises(server: LiveServer, topic: str, kind: str) -> None:
     with Live(kind, server.url, "watch", topic) as watcher, pytest.raises(TopicNotFound):
         watcher.next()
     with Live(kind, server.url, "watch", topic, lenient=True) as watcher:
@@ -202,7 +202,7 @@ def test_a_quiet_line_is_no_dead_line(server: LiveServer, client: Client, topic:
             assert seqs([watcher.next()]) == [2]
 
 
-def test_closing_an_async_watcher_ends_who_waits_in_it(server: LiveServer, client: Client, topic: str) -> None:
+def test_closing_an_async_watcher_ends_its_waiting_calls(server: LiveServer, client: Client, topic: str) -> None:
     client.put_topic(topic)
 
     async def scene() -> list[Any]:
@@ -328,7 +328,7 @@ def test_threads_share_a_socket(server: LiveServer, client: Client, topic: str) 
         assert [record.data[1] for record in found if record.data[0] == worker] == list(range(50))
 
 
-def test_closing_a_socket_ends_who_waits_in_it(server: LiveServer, client: Client, topic: str) -> None:
+def test_closing_a_socket_ends_its_waiting_calls(server: LiveServer, client: Client, topic: str) -> None:
     client.put_topic(topic)
     socket = client.ws()
     socket.subscribe(topic)

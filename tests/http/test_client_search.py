@@ -114,7 +114,7 @@ def test_a_schema_and_its_evolution(caller: Caller, name: str) -> None:
     assert caller.get_schema(name) == second
 
 
-def test_what_cannot_be_meant_of_a_schema_is_refused_before_it_is_sent(caller: Caller) -> None:
+def test_invalid_schema_arguments_raise_before_the_request(caller: Caller) -> None:
     with pytest.raises(TypeError, match="at least one"):
         caller.update_schema("s")
     with pytest.raises(ValueError, match="JSON has no word"):
@@ -190,7 +190,7 @@ def test_highlights(caller: Caller) -> None:
     assert caller.search("shop/logs ü", "word3").hits[0].highlights == {}
 
 
-def test_sums_that_nobody_declared(caller: Caller) -> None:
+def test_aggregation_without_a_rollup(caller: Caller) -> None:
     whole = caller.aggregate("shop/logs ü", group_by=["service"], measures={"ms": {"kind": "summary", "field": "ms"}})
     assert (whole.rollup, whole.interval) == (None, None)
     (bucket,) = whole.buckets

@@ -109,7 +109,7 @@ def test_times(caller: Caller, name: str) -> None:
     assert caller.read_stream(name, since=old.isoformat()).values == ["old", "new"]
 
 
-def test_what_cannot_be_meant_is_refused_before_it_is_sent(caller: Caller, name: str) -> None:
+def test_invalid_arguments_raise_before_the_request(caller: Caller, name: str) -> None:
     for entries in ("text", {"a": 1}):
         with pytest.raises(TypeError, match="list"):
             caller.append_stream(name, entries)

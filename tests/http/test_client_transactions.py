@@ -65,7 +65,7 @@ def test_one_value_is_not_a_batch(client: Client, records: Any) -> None:
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
-def test_what_comes_behind_the_end_is_refused_and_not_dropped(client: Client, end: str) -> None:
+def test_append_after_the_end_raises(client: Client, end: str) -> None:
     with client.transaction(f"over.{end}", 1) as step:
         step.append(f"over.{end}", 1)
         getattr(step, end)()

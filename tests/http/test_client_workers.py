@@ -140,7 +140,7 @@ def test_every_job_is_handled_once_and_gone(live: LiveServer, client: Client, ki
 
 
 @both
-def test_what_fails_comes_again_until_it_does_not(live: LiveServer, client: Client, kind: Any) -> None:
+def test_failed_job_is_retried_until_it_succeeds(live: LiveServer, client: Client, kind: Any) -> None:
     seen: list[tuple[str, int]] = []
 
     def handle(job: Job) -> None:

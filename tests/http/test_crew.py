@@ -50,7 +50,7 @@ def test_the_first_failure_ends_everyone_and_is_reported(lead: object, other: ob
         run(lead, other, forever)
 
 
-def test_whoever_lets_a_cancellation_go_by_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ignored_cancellation_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "_PATIENCE_S", 0.01)
     run(nothing, lambda: deaf(2))
 

@@ -284,7 +284,7 @@ odd_shapes = st.recursive(
 
 @given(st.data(), st.sampled_from((DRAFT_4, "draft-06", DRAFT_7, "2019-09", "2020-12")))
 @effort(250)
-def test_what_is_within_another_schema_is_allowed_by_it(data: st.DataObject, draft: str) -> None:
+def test_subsumed_schema_is_allowed(data: st.DataObject, draft: str) -> None:
     narrow = data.draw(st.one_of(shapes, odd_shapes))
     changed = st.builds(lambda more: {**narrow, **more}, odd_shapes)
     fewer = st.builds(

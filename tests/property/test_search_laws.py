@@ -247,7 +247,7 @@ def test_a_search_is_a_plain_filter_and_its_pages_join(
 
 @given(cases, splits, st.integers(0, 12))
 @effort(200)
-def test_what_a_spent_budget_leaves_out_is_never_reported_too_small(
+def test_missing_entries_of_an_exhausted_budget_are_an_upper_bound(
     case: tuple[SearchConfig, list[Any], Node | None, SortItems], cuts: list[Cut], rows: int
 ) -> None:
     config, values, node, items = case
@@ -303,7 +303,7 @@ def test_an_aggregation_is_a_group_by(
 
 @given(aggregations, splits, st.sampled_from((None, "1m", "1h")), st.booleans())
 @effort(150)
-def test_an_aggregation_that_nobody_declared_is_a_group_by(
+def test_aggregation_without_a_rollup_equals_a_group_by(
     case: tuple[SearchConfig, list[Any], Node | None, list[str]], cuts: list[Cut], interval: str | None, bounded: bool
 ) -> None:
     config, values, node, requested = case
@@ -375,7 +375,7 @@ def plain_sums(values: list[Any], node: Node | None, ask: Aggregation) -> dict[A
 
 @given(cases, splits, removals)
 @effort(150)
-def test_what_was_removed_is_never_found(
+def test_removed_entries_are_not_found(
     case: tuple[SearchConfig, list[Any], Node | None, SortItems], cuts: list[Cut], removed: set[int]
 ) -> None:
     config, values, node, items = case

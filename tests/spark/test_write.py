@@ -67,7 +67,7 @@ def test_a_write_with_an_id_is_done_once_and_without_one_each_time(
         ("select 'no json' as data", {"topic": "orders"}, "stage"),
     ],
 )
-def test_what_cannot_be_written_is_refused(
+def test_invalid_dataframes_are_refused(
     spark: SparkSession, server: LiveServer, frame: str, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(PySparkException, match=message):

@@ -100,7 +100,7 @@ def test_a_bad_append_is_refused_and_creates_nothing(
 @pytest.mark.parametrize(
     "text", ["", "{", "nul", '{"records":[{"data":1}]', "[]", b"\xff", b'{"records":[{"data":"\xff"}]}']
 )
-def test_what_is_not_json_is_refused(api: httpx.Client, name: str, text: str | bytes) -> None:
+def test_body_that_is_not_json_is_refused(api: httpx.Client, name: str, text: str | bytes) -> None:
     answer = api.post(f"/v0/topics/{name}", content=text, headers={"content-type": "application/json"})
     refused(answer, 400, "invalid_request")
 

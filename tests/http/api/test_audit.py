@@ -59,7 +59,7 @@ def shape(entry: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(entry.get(name) for name in ("event", "status", "code", "method"))
 
 
-def test_who_may_not_is_noted(site: Site) -> None:
+def test_refused_requests_are_in_the_audit_log(site: Site) -> None:
     with site.client(None) as nobody, site.client("wrong") as stranger, site.client("secret-acme") as acme:
         nobody.get("/v0/topics/a1")
         stranger.get("/v0/topics/a1?token=secret-boss")
@@ -78,7 +78,7 @@ def test_who_may_not_is_noted(site: Site) -> None:
     assert shape(site.entries("/v1/stream/a1")[0])[:2] == ("refused", 403)
 
 
-def test_what_only_the_body_reports_is_noted_too(site: Site) -> None:
+def test_refusals_by_the_body_are_in_the_audit_log(site: Site) -> None:
     with site.client("secret-acme") as acme:
         answer = acme.put("/v0/routers/acme:r", json={"source": "acme:1", "dest": "other"})
         assert answer.status_code == 403
@@ -90,7 +90,7 @@ def test_what_only_the_body_reports_is_noted_too(site: Site) -> None:
     assert shape(site.entries("/v0/ws")[0])[:2] == ("refused", 403)
 
 
-def test_what_removes_or_changes_is_noted_and_the_rest_is_not(site: Site) -> None:
+def test_audit_log_has_deletes_and_changes_only(site: Site) -> None:
     with site.client("secret-boss") as boss:
         boss.post("/v0/topics/b1", json=ONE).raise_for_status()
         boss.post("/v0/topics/b1/diff", json={}).raise_for_status()

@@ -33,7 +33,7 @@ def as_key(live: LiveServer, token: str | None) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize("token", [None, "wrong", "ful", "fulll", "reader:read"])
-def test_without_a_key_nobody_gets_in(guarded: LiveServer, token: str | None) -> None:
+def test_request_without_a_key_is_401(guarded: LiveServer, token: str | None) -> None:
     with as_key(guarded, token) as client:
         answer = client.get("/v0/topics")
         refused(answer, 401, "unauthorized")

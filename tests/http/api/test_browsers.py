@@ -113,7 +113,7 @@ def test_a_server_for_everyone_answers_to_every_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [{"cors_origins": "app.example"}, {"allowed_hosts": "a:80"}])
-def test_what_cannot_be_understood_stops_the_start(tmp_path: Path, given: dict[str, str]) -> None:
+def test_invalid_origin_settings_prevent_the_start(tmp_path: Path, given: dict[str, str]) -> None:
     with pytest.raises(AssertionError, match=f"TOPICS_{next(iter(given)).upper()}"):
         LiveServer(tmp_path, **given).start()
 
@@ -222,7 +222,7 @@ def test_a_token_is_for_streams_and_for_nothing_else(keyed: LiveServer, keyed_ap
 
 
 @pytest.mark.parametrize("spoilt", ["tok_", "tok_x", "tok_AAAA", "tok_" + "A" * 48, "tok_" + "A" * 5000, "tok_é"])
-def test_what_is_not_a_token_is_refused(keyed: LiveServer, spoilt: str) -> None:
+def test_invalid_token_is_refused(keyed: LiveServer, spoilt: str) -> None:
     path = f"{keyed.url}/v1/stream/s?offset=-1"
     refused_ = httpx.get(path, params={"offset": "-1", "token": spoilt})
     assert refused_.status_code == 401

@@ -146,7 +146,7 @@ def test_a_waiting_reader_is_notified_at_once_that_its_topic_is_another_one(
     assert (read["tombstone"]["reason"], seqs(read)) == ("recreated", [1, 2])
 
 
-def test_what_expired_is_reported(append: Append, diff: Append) -> None:
+def test_expired_records_are_reported_by_a_tombstone(append: Append, diff: Append) -> None:
     append(1, config={"ttl_ms": 1})
     for _ in range(10_000):
         read = diff()
@@ -224,7 +224,7 @@ def tagged(api: httpx.Client, name: str) -> str:
         ({"match": "nobody"}, [1, 2, 3, 4]),
     ],
 )
-def test_what_a_delete_leaves(
+def test_delete_keeps_records_that_do_not_match(
     api: httpx.Client, tagged: str, diff: Append, body: dict[str, Any], left: list[int]
 ) -> None:
     answer = delete(api, tagged, **body).json()

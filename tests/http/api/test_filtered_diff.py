@@ -166,7 +166,7 @@ def test_a_time_before_what_was_lost_reports_of_it(api: httpx.Client, name: str,
     [{"last": 1, "from_seq": 2}, {"last": 1, "since_ts": 5}, {"since_ts": 5, "from_seq": 1}, {"last": -1},
      {"since_ts": "soon"}, {"since_ts": 10**30}],
 )  # fmt: skip
-def test_what_excludes_each_other_is_refused(api: httpx.Client, orders: str, body: dict[str, Any]) -> None:
+def test_exclusive_parameters_are_refused(api: httpx.Client, orders: str, body: dict[str, Any]) -> None:
     refused(api.post(f"/v0/topics/{orders}/diff", json=body), 400, "invalid_request")
 
 

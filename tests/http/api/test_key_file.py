@@ -147,7 +147,7 @@ def test_a_file_that_is_malformed_changes_nothing(tmp_path: Path, keys: Keys, sp
             live.start()
 
 
-def test_a_file_without_keys_lets_nobody_in(tmp_path: Path, keys: Keys) -> None:
+def test_empty_key_file_refuses_every_request(tmp_path: Path, keys: Keys) -> None:
     keys.create("k")
     keys.revoke("k")
     with LiveServer(tmp_path, key_file=str(keys.path), host="0.0.0.0") as live:

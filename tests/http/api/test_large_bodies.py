@@ -118,7 +118,7 @@ def long_body(last: str) -> bytes:
         (long_body('{"data":1}').replace(b"xx", b"\xff\xff", 1), "invalid_request", "UTF-8"),
     ],
 )
-def test_what_is_wrong_with_a_long_body_is_reported_and_nothing_is_stored(
+def test_invalid_long_body_is_refused_without_effect(
     api: httpx.Client, name: str, body: bytes, code: str, said: str
 ) -> None:
     answer = api.post(f"/v0/topics/{name}", content=body, headers=JSON)
@@ -139,7 +139,7 @@ def test_what_is_wrong_with_a_long_body_is_reported_and_nothing_is_stored(
         (b"[" + b" " * (2 * MIB) + b"]", 413),
     ],
 )
-def test_what_is_wrong_with_a_long_array(api: httpx.Client, name: str, body: bytes, status: int) -> None:
+def test_invalid_long_array_is_refused(api: httpx.Client, name: str, body: bytes, status: int) -> None:
     url = f"/v1/stream/{name}"
     api.put(url, headers=JSON).raise_for_status()
     answer = api.post(url, content=body, headers=JSON)
@@ -161,7 +161,7 @@ def test_bodies_that_are_read_in_one_go_are_short(api: httpx.Client, method: str
     assert str(MIB) in answer.json()["error"]["message"]
 
 
-def test_whoever_reads_records_reads_those_of_a_long_batch(tmp_path: Path) -> None:
+def test_long_batch_is_read_by_every_interface(tmp_path: Path) -> None:
     """They are kept as a view of memory and not as bytes until they are sealed, and again after a restart."""
     records = [{**awkward(number), "tag": f"t{number % 3}", "node": f"n{number % 2}"} for number in range(1200)]
     with (

@@ -109,7 +109,7 @@ def test_every_answer_is_as_described(case: schemathesis.Case[Any], described: L
     case.call_and_validate(base_url=described.url, checks=checks, timeout=20.0)
 
 
-def test_what_streams_refuse_over_v0_is_described(server: LiveServer) -> None:
+def test_refusals_of_streams_over_v0_are_described(server: LiveServer) -> None:
     with httpx.Client(base_url=server.url, timeout=30.0) as api:
         closed, gone = "described-closed", "described-gone"
         assert api.put(f"/v1/stream/{closed}", headers={**JSON, "stream-closed": "true"}).status_code == 201

@@ -30,7 +30,7 @@ def test_the_policy_is_strict(api: httpx.Client, path: str) -> None:
     assert headers["referrer-policy"] == "no-referrer"
 
 
-def test_whoever_has_a_file_is_notified_in_a_few_bytes(api: httpx.Client) -> None:
+def test_cached_file_is_answered_with_304(api: httpx.Client) -> None:
     for coding in ("gzip", "identity"):
         first = api.get("/console/main.js", headers={"accept-encoding": coding})
         assert first.headers.get_list("vary") == ["accept-encoding"]
@@ -69,7 +69,7 @@ def test_another_path_that_begins_alike_is_another_path(api: httpx.Client) -> No
     assert api.head("/console").status_code == 200
 
 
-def test_with_keys_the_files_are_for_everybody_and_the_rest_is_not(tmp_path: Path) -> None:
+def test_console_files_need_no_key_but_data_does(tmp_path: Path) -> None:
     with LiveServer(tmp_path, api_keys="boss,till:rw:shop.|common.", probe_auth="1", max_topics="77") as live:
         wait_until_ready(live.url, "boss")
         with httpx.Client(base_url=live.url) as api:
@@ -82,7 +82,7 @@ def test_with_keys_the_files_are_for_everybody_and_the_rest_is_not(tmp_path: Pat
             assert reported["limits"]["max_topics"] == 77
 
 
-def test_without_keys_everybody_may_do_everything_and_is_notified_so(api: httpx.Client) -> None:
+def test_self_reports_full_access_without_keys(api: httpx.Client) -> None:
     reported = api.get("/v0/self").json()
     assert reported["key"] == {"name": "", "scopes": ["read", "write", "delete", "admin"], "prefixes": []}
     assert not reported["keys_required"]

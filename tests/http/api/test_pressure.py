@@ -214,7 +214,7 @@ def test_the_highest_priorities_are_let_in(pressed: PressedServer, api: httpx.Cl
     assert post(api, "vital", 1).status_code == 200
 
 
-def test_who_disables_backpressure_waits_instead_and_learns_how_long(
+def test_append_with_disabled_backpressure_waits_and_returns_the_delay(
     pressed: PressedServer, api: httpx.Client, pool: ThreadPoolExecutor
 ) -> None:
     post(api, "t", "first")

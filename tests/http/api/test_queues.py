@@ -124,7 +124,7 @@ def test_without_a_wish_the_lease_is_that_of_the_config(queue: Callable[..., str
     assert all(abs(job["deadline"] - before - 12_345) <= now_ms() - before + APART_MS for job in jobs)
 
 
-def test_a_leased_job_is_nobody_elses(queue: Callable[..., str], append: Append, post: Post) -> None:
+def test_leased_job_is_refused_to_other_workers(queue: Callable[..., str], append: Append, post: Post) -> None:
     queue()
     append(1, 2, 3)
     assert seqs_of(post("claim", node="a", max=2)) == [1, 2]

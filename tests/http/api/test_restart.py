@@ -60,7 +60,7 @@ def test_acknowledged_appends_deletes_and_keys_are_there_again(tmp_path: Path, e
             assert records(client, "ephemeral") == [0]
 
 
-def test_a_stopping_server_answers_who_waits(tmp_path: Path) -> None:
+def test_stopping_server_answers_waiting_requests(tmp_path: Path) -> None:
     with LiveServer(tmp_path) as live, httpx.Client(base_url=live.url, timeout=60.0) as client:
         client.post("/v0/topics/t", json={"records": [{"data": 1}]})
         answers: list[httpx.Response] = []

@@ -156,7 +156,9 @@ def test_a_full_destination_holds_a_router_up(api: httpx.Client, name: str) -> N
         ({"from_seq": 1}, "from_seq"),
     ],
 )
-def test_what_a_router_cannot_be(api: httpx.Client, name: str, change: dict[str, object], field: str | None) -> None:
+def test_invalid_routers_are_refused(
+    api: httpx.Client, name: str, change: dict[str, object], field: str | None
+) -> None:
     body = {"source": f"{name}.a", "dest": f"{name}.b", **change}
     body = {key: value for key, value in body.items() if value is not None}
     detail = refused(api.put(f"/v0/routers/{name}", json=body), 400, "invalid_request")
@@ -271,7 +273,7 @@ def test_the_list(api: httpx.Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["x", base64.b64encode(b'{"before":"a"}').decode()])
-def test_a_cursor_that_nobody_gave_out(api: httpx.Client, cursor: str) -> None:
+def test_invalid_cursor_is_refused(api: httpx.Client, cursor: str) -> None:
     refused(api.get("/v0/routers", params={"cursor": cursor}), 400, "invalid_request")
 
 

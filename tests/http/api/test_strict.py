@@ -52,7 +52,7 @@ def strict(tmp_path: Path) -> Iterator[LiveServer]:
         yield server
 
 
-def test_a_server_may_be_strict_with_everyone_who_does_not_state_otherwise(strict: LiveServer) -> None:
+def test_strict_config_setting_is_the_default_of_requests(strict: LiveServer) -> None:
     with httpx.Client(base_url=strict.url) as api:
         assert [detail for _, detail in ways(api, strict.url, "a", TYPO, "")] == [DETAIL] * 4
         assert api.get("/v0/topics").json()["topics"] == []

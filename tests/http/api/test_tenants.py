@@ -69,7 +69,7 @@ def test_nor_a_publish(shared: LiveServer, boss: httpx.Client) -> None:
     assert boss.get("/v0/topics/zeta:q3").status_code == 404
 
 
-def test_a_config_may_repeat_what_somebody_else_decided(boss: httpx.Client, zeta: httpx.Client) -> None:
+def test_config_may_repeat_a_foreign_dead_letter_topic(boss: httpx.Client, zeta: httpx.Client) -> None:
     """A caller that reads a config, changes one field and puts it back changes one field."""
     boss.put("/v0/topics/zeta:q4", json=_queue("acme:dead"))
     config = zeta.get("/v0/topics/zeta:q4").json()["config"]
@@ -172,14 +172,14 @@ def test_a_key_without_prefixes_reaches_all_of_them(boss: httpx.Client, zeta: ht
     assert boss.delete(f"{_DS}/reach").status_code == 204
 
 
-def test_one_that_was_made_for_everything_is_not_for_a_tenant(boss: httpx.Client, zeta: httpx.Client) -> None:
+def test_subscription_without_owner_prefixes_is_hidden_from_tenants(boss: httpx.Client, zeta: httpx.Client) -> None:
     assert _subscribe(boss, "wide", {"pattern": "**", "wake_stream": "wake"}).status_code == 201
     assert zeta.get(f"{_DS}/wide").status_code == 404
     assert zeta.delete(f"{_DS}/wide").status_code == 404
     assert boss.delete(f"{_DS}/wide").status_code == 204
 
 
-def test_one_that_was_given_a_foreign_stream_is_out_of_reach(boss: httpx.Client, zeta: httpx.Client) -> None:
+def test_subscription_with_a_foreign_stream_is_hidden_from_tenants(boss: httpx.Client, zeta: httpx.Client) -> None:
     assert _subscribe(zeta, "mixed", {"streams": ["zeta:s"], "wake_stream": "zeta:wake"}).status_code == 201
     assert boss.post(f"{_DS}/mixed/streams", json={"streams": ["acme:s9"]}).status_code == 204
     for method, rest in (("GET", ""), ("POST", "/claim"), ("DELETE", "")):

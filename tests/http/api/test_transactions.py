@@ -113,7 +113,7 @@ def test_the_commit_of_some_parts(api: httpx.Client, name: str) -> None:
         ("/t/abort", {"sequence": "1"}),
     ],
 )
-def test_what_makes_no_sense_is_refused(api: httpx.Client, word: str, body: dict[str, object]) -> None:
+def test_invalid_transaction_requests_are_refused(api: httpx.Client, word: str, body: dict[str, object]) -> None:
     if word:
         begin(api, "t")
     refused(api.post(f"/v0/transactions{word}", json=body), 400, "invalid_request")

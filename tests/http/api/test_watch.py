@@ -76,7 +76,7 @@ def test_two_sessions_never_have_the_same_word(server: LiveServer, append: Appen
         ({"topics": {"t": {}}, "cursor": "eyJ0IjotMX0"}, "cursor"),
     ],
 )
-def test_what_cannot_be_watched_is_refused(server: LiveServer, body: Any, field: str | None) -> None:
+def test_invalid_watches_are_refused(server: LiveServer, body: Any, field: str | None) -> None:
     detail = refused(Watch(server.url, body).answer, 400, "invalid_request")
     assert field is None or detail["field"] == field
 

@@ -168,7 +168,7 @@ async def race(url: str, kind: type[Race], rounds: int, seed: int) -> list[float
     "rounds", [pytest.param(600, id="some"), pytest.param(6_000, id="thousands", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("kind", [WatchRace, SocketRace, PollRace])
-def test_every_record_reaches_whoever_began_to_follow_meanwhile(
+def test_followers_that_join_during_writes_get_every_record(
     server: LiveServer, kind: type[Race], rounds: int, seed: int
 ) -> None:
     waits = asyncio.run(race(server.url, kind, rounds, seed))

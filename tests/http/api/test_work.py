@@ -118,7 +118,7 @@ def test_a_job_is_pushed(jobs: Callable[..., Jobs], work: Stream, name: str) -> 
     }  # fmt: skip
 
 
-def test_what_waits_is_pushed_at_once_and_never_more_than_max(jobs: Callable[..., Jobs], work: Stream) -> None:
+def test_ready_jobs_are_pushed_up_to_max(jobs: Callable[..., Jobs], work: Stream) -> None:
     queue = jobs()
     queue.append(*range(10))
     stream = work(max=3)
@@ -271,7 +271,7 @@ def test_a_connection_that_is_reset_frees_its_jobs_at_once(jobs: Callable[..., J
     queue.until(ready=1, in_flight=0)
 
 
-def test_what_was_acknowledged_does_not_come_back(jobs: Callable[..., Jobs], work: Stream) -> None:
+def test_acknowledged_job_is_not_pushed_again(jobs: Callable[..., Jobs], work: Stream) -> None:
     queue = jobs(lease_ms=86_400_000)
     queue.append(1, 2)
     stream = work(max=2)
@@ -389,7 +389,7 @@ def test_only_queues_have_work(api: httpx.Client, name: str) -> None:
     refused(api.get(path), 409, "not_a_queue")
 
 
-def test_what_a_client_accepts(jobs: Callable[..., Jobs], server: LiveServer) -> None:
+def test_work_stream_requires_an_accepted_content_type(jobs: Callable[..., Jobs], server: LiveServer) -> None:
     queue = jobs()
     path = f"/v0/topics/{queue.name}/work?node=w"
     refused(queue.api.get(path, headers={"accept": "application/json"}), 406, "not_acceptable")

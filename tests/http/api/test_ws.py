@@ -194,7 +194,7 @@ def test_several_topics_at_once(socket: Socket, name: str, api: httpx.Client) ->
     assert (record["topic"], len(record["records"])) == (f"{name}-c", 2)
 
 
-def test_what_a_subscriber_may_leave_out(server: LiveServer, name: str, api: httpx.Client) -> None:
+def test_subscribe_selects_record_fields(server: LiveServer, name: str, api: httpx.Client) -> None:
     record = {"data": 1, "tag": "t", "node": "n", "meta": {"m": "1"}}
     api.post(f"/v0/topics/{name}", json={"records": [record]})
     for fields, keys in (

@@ -100,7 +100,7 @@ def test_heads_that_never_end(server: LiveServer) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v0/topics/large/diff", "/v1/stream/large"])
-def test_answers_that_nobody_reads(server: LiveServer, path: str) -> None:
+def test_unread_answers(server: LiveServer, path: str) -> None:
     fill(server.url, "large", 16 * MIB)
     if path.startswith("/v0"):
         body = b'{"from_seq":0,"limit":1000,"max_batch_bytes":%d}' % (8 * MIB)
@@ -177,7 +177,7 @@ def test_rapid_resets_of_http_2(server: LiveServer) -> None:
     assert seen.resident_mib < 1024
 
 
-def test_streams_that_nobody_reads(server: LiveServer) -> None:
+def test_unread_streams(server: LiveServer) -> None:
     """Five thousand answers of up to eight megabytes, none of which may be sent."""
     fill(server.url, "wide", 16 * MIB)
     body = b'{"from_seq":0,"limit":1000,"max_batch_bytes":%d}' % (8 * MIB)

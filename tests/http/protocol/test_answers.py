@@ -134,7 +134,7 @@ def test_an_answer_may_come_later(loops: Loops) -> None:
         (",,;q=,=;", False),
     ],
 )
-def test_gzip_for_those_who_accept_it(loops: Loops, accept: str | None, requested: bool) -> None:
+def test_gzip_is_used_if_accepted(loops: Loops, accept: str | None, requested: bool) -> None:
     async def scene(site: Site) -> None:
         reply = await site.ask(get("/", *([] if accept is None else [f"accept-encoding: {accept}"])))
         assert reply.headers.get("content-encoding") == ("gzip" if requested else None)
@@ -168,7 +168,7 @@ def test_an_answer_is_the_same_the_second_time_whatever_its_length(loops: Loops)
     loops.run(scene, App(lambda exchange: exchange.respond(200, b"x" * int(exchange.head.path[1:]))))
 
 
-def test_what_the_handler_has_encoded_stays_as_it_is(loops: Loops) -> None:
+def test_encoded_answer_is_not_compressed_again(loops: Loops) -> None:
     async def scene(site: Site) -> None:
         reply = await site.ask(get("/", "accept-encoding: gzip"))
         assert (reply.headers["content-encoding"], reply.body) == ("br", TEXT)
@@ -177,7 +177,7 @@ def test_what_the_handler_has_encoded_stays_as_it_is(loops: Loops) -> None:
     loops.run(scene, App(lambda exchange: exchange.respond(200, TEXT, headers=[("content-encoding", "br")])))
 
 
-def test_what_does_not_get_smaller_stays_as_it_is(loops: Loops) -> None:
+def test_incompressible_answer_is_sent_plain(loops: Loops) -> None:
     dense = random.Random(1).randbytes(3000)
 
     async def scene(site: Site) -> None:
@@ -321,7 +321,7 @@ def test_a_client_that_does_not_read_is_not_read_either(loops: Loops) -> None:
     loops.run(scene, App(lambda exchange: exchange.respond(200, bytes(size))), write_buffer_bytes=10_000)
 
 
-def test_what_is_counted(loops: Loops) -> None:
+def test_answers_are_counted_by_status(loops: Loops) -> None:
     async def scene(site: Site) -> None:
         client = await site.connect()
         client.send(*[get("/")] * 10)

@@ -75,7 +75,7 @@ def test_every_exchange_of_a_lost_connection_is_notified(loops: Loops) -> None:
     assert parting.reported == 4
 
 
-def test_who_asks_too_late_is_notified_at_once(loops: Loops) -> None:
+def test_late_disconnect_callback_is_called_immediately(loops: Loops) -> None:
     parting = Parting()
 
     async def scene(site: Site) -> None:
@@ -95,7 +95,7 @@ def test_who_asks_too_late_is_notified_at_once(loops: Loops) -> None:
     loops.run(scene, App(keep))
 
 
-def test_nobody_is_notified_after_the_answer(loops: Loops) -> None:
+def test_disconnect_callback_is_not_called_after_the_answer(loops: Loops) -> None:
     parting = Parting()
 
     def handler(exchange: Exchange) -> None:
@@ -113,7 +113,7 @@ def test_nobody_is_notified_after_the_answer(loops: Loops) -> None:
     assert parting.reported == 0
 
 
-def test_a_bug_in_what_is_reported_harms_nobody(loops: Loops) -> None:
+def test_failing_disconnect_callback_affects_no_other_request(loops: Loops) -> None:
     def fail() -> None:
         raise RuntimeError("a bug")
 

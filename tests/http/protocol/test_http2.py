@@ -132,7 +132,7 @@ def test_gzip_goes_both_ways(loops: Loops) -> None:
 
 
 @pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304)])
-def test_what_has_no_body_ends_with_its_headers(loops: Loops, method: str, status: int) -> None:
+def test_answer_without_body_ends_with_its_headers(loops: Loops, method: str, status: int) -> None:
     async def scene(site: Site, client: Http2Client) -> None:
         client.ask(1, method=method)
         await client.until(lambda: 1 in client._ended)
@@ -171,7 +171,7 @@ def test_a_refusal_before_the_body_leaves_the_connection(loops: Loops) -> None:
     run(loops, scene, app)
 
 
-def test_who_sends_too_much_of_what_is_refused_is_asked_to_stop(loops: Loops) -> None:
+def test_long_refused_body_is_reset(loops: Loops) -> None:
     app = App(admit=lambda head: Refusal(403, b"no"))
 
     async def scene(site: Site, client: Http2Client) -> None:
@@ -319,7 +319,7 @@ BAD_FRAMES: dict[str, tuple[Bad, int]] = {
 
 
 @pytest.mark.parametrize("name", BAD_FRAMES)
-def test_what_breaks_the_protocol_ends_the_connection(loops: Loops, name: str) -> None:
+def test_protocol_violation_ends_the_connection(loops: Loops, name: str) -> None:
     bad, code = BAD_FRAMES[name]
 
     async def scene(site: Site, client: Http2Client) -> None:
@@ -372,7 +372,7 @@ def test_the_first_frame_is_settings(loops: Loops, first: bytes) -> None:
     loops.run(scene)
 
 
-def test_what_is_not_known_is_passed_over(loops: Loops) -> None:
+def test_unknown_frames_are_ignored(loops: Loops) -> None:
     async def scene(site: Site, client: Http2Client) -> None:
         client.send(frame(0xEE, 0xFF, 0, b"?"), settings((0x99, 1)), frame(PING, 0, 0, b"12345678"))
         client.ask(1)

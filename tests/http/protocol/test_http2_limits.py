@@ -54,7 +54,7 @@ def test_a_stream_too_many_is_refused_by_itself(loops: Loops) -> None:
     run(loops, scene, App(keep), http2_streams=4)
 
 
-def test_who_goes_on_opening_streams_loses_the_connection(loops: Loops) -> None:
+def test_opening_too_many_streams_ends_the_connection(loops: Loops) -> None:
     async def scene(site: Site, client: Http2Client) -> None:
         for number in range(12):
             client.ask(2 * number + 1)
@@ -219,7 +219,7 @@ class Reader:
         exchange.respond(200, b"x" * nbytes)
 
 
-def test_what_nobody_reads_counts_and_is_answered_by_less(loops: Loops) -> None:
+def test_unread_output_shortens_answers(loops: Loops) -> None:
     reader = Reader(400_000)
 
     async def scene(site: Site) -> None:
@@ -400,7 +400,7 @@ def test_a_connection_with_many_requests_waits_in_line(loops: Loops) -> None:
     run(loops, scene, App(handler), clock)
 
 
-def test_what_does_not_move_is_ended(loops: Loops) -> None:
+def test_idle_streams_are_ended(loops: Loops) -> None:
     clock = ManualClock()
 
     async def scene(site: Site) -> None:

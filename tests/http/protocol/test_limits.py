@@ -65,7 +65,7 @@ def test_more_headers_than_the_limit_are_refused(loops: Loops) -> None:
     ],
     ids=["header", "headers", "target", "line ends", "chunk extension", "trailers", "trailer"],
 )
-def test_what_never_ends_is_cut(loops: Loops, start: bytes) -> None:
+def test_endless_input_is_cut_off(loops: Loops, start: bytes) -> None:
     flood = b"\r\n" if start == b"\r\n" else b"trailer: x\r\n" if start.endswith(b"0\r\n") else b"x"
 
     async def scene(site: Site) -> None:

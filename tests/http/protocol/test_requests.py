@@ -236,7 +236,7 @@ OTHERWISE = {"no version": 505}
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_what_is_malformed_is_refused(loops: Loops, name: str) -> None:
+def test_malformed_request_is_refused(loops: Loops, name: str) -> None:
     async def scene(site: Site) -> None:
         [reply] = split_answers(await site.say(MALFORMED[name]))
         assert (reply.status, reply.headers["connection"]) == (OTHERWISE.get(name, 400), "close")
@@ -258,7 +258,7 @@ def test_what_is_malformed_is_refused(loops: Loops, name: str) -> None:
         (get("/", "content-length: 1", "expect: a miracle", method="POST"), 417, "expectation_failed"),
     ],
 )
-def test_what_is_not_implemented_is_refused(loops: Loops, request_bytes: bytes, status: int, code: str) -> None:
+def test_unsupported_request_is_refused(loops: Loops, request_bytes: bytes, status: int, code: str) -> None:
     async def scene(site: Site) -> None:
         [reply] = split_answers(await site.say(request_bytes))
         assert (reply.status, reply.json["code"]) == (status, code)

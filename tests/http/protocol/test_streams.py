@@ -226,7 +226,7 @@ def test_a_stream_ignores_what_the_client_sends_up_to_a_limit(loops: Loops) -> N
     loops.run(scene, App(keep), linger_bytes=50_000)
 
 
-def test_a_bug_in_a_stream_harms_nobody(loops: Loops) -> None:
+def test_failing_stream_affects_no_other_request(loops: Loops) -> None:
     def fail() -> None:
         raise RuntimeError("a bug")
 

@@ -205,7 +205,7 @@ def test_a_peer_that_closes_gets_its_code_back(loops: Loops) -> None:
     loops.run(scene, SocketApp())
 
 
-def test_what_was_sent_before_a_close_is_answered_before_it(loops: Loops) -> None:
+def test_messages_before_a_close_are_answered_first(loops: Loops) -> None:
     async def scene(site: Site) -> None:
         peer = await Peer.open(site)
         recorder = peer.recorder
@@ -549,7 +549,7 @@ def test_a_stopping_server_closes_its_websockets(loops: Loops) -> None:
     loops.run(scene, SocketApp())
 
 
-def test_a_stopping_server_cuts_off_who_does_not_answer(loops: Loops) -> None:
+def test_stopping_server_aborts_unresponsive_sockets(loops: Loops) -> None:
     async def scene(site: Site) -> None:
         peer = await Peer.open(site)
         assert not await site.server.drain(0.05)

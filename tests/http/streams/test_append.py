@@ -54,7 +54,7 @@ def test_bad_json_changes_nothing(http: httpx.Client, path: str, body: bytes) ->
     assert offset_of(http.head(path)) == before
 
 
-def test_what_is_wrong_with_a_request_is_reported_in_order(http: httpx.Client, path: str) -> None:
+def test_checks_of_an_append_run_in_order(http: httpx.Client, path: str) -> None:
     assert append(http, path, b"x").status_code == 404
     create(http, path)
     assert http.post(path, content=b"").status_code == 400

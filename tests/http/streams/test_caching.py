@@ -207,7 +207,7 @@ def test_a_full_chunk_of_a_stream_that_only_grows_may_be_kept_for_good(http: htt
     ],
     ids=str,
 )  # fmt: skip
-def test_one_that_may_lose_entries_is_asked_for_again(
+def test_stream_with_retention_is_revalidated(
     http: httpx.Client, name: str, path: str, config: dict[str, object]
 ) -> None:
     fill_chunks(http, path)

@@ -276,7 +276,7 @@ def test_nothing_new_is_reported_when_the_time_is_over(http: httpx.Client, path:
         assert (answer.status_code, answer.headers["etag"], answer.content) == (304, etag, b"")
 
 
-def test_who_has_another_tag_does_not_wait(http: httpx.Client, path: str) -> None:
+def test_live_request_with_another_etag_is_answered_immediately(http: httpx.Client, path: str) -> None:
     create(http, path)
     for headers in ({}, {"if-none-match": 'W/"details:0"'}):
         assert http.get(f"{path}/_details?live=true&timeout=4s", headers=headers).status_code == 200
@@ -289,7 +289,7 @@ def test_bad_values_are_refused(http: httpx.Client, path: str, query: str) -> No
     assert (answer.status_code, code_of(answer)) == (400, "bad_request")
 
 
-def test_what_is_not_there_and_what_is_not_known(http: httpx.Client, path: str) -> None:
+def test_missing_stream_and_unknown_parameters(http: httpx.Client, path: str) -> None:
     assert http.get(f"{path}/_details").status_code == http.get(f"{path}/_index_status").status_code == 404
     create(http, path)
     assert http.get(f"{path}/_details?unknown=1").status_code == 200

@@ -51,9 +51,7 @@ def test_each_method_needs_its_scope(server: LiveServer, key: str, method: str, 
     ("key", "get", "post"),
     [("", 401, 401), ("reader", 200, 403), ("writer", 403, 403), ("mine", 403, 403), ("all", 200, 200)],
 )
-def test_what_a_stream_promises_is_changed_by_admins(
-    server: LiveServer, part: str, key: str, get: int, post: int
-) -> None:
+def test_contract_updates_need_the_scope_admin(server: LiveServer, part: str, key: str, get: int, post: int) -> None:
     json_type = {"content-type": "application/json"}
     ask(server, "all", "PUT", "/v1/stream/j", headers=json_type)
     body = b'{"profile":{"kind":"generic"}}' if part == "_profile" else b'{"routingKey":null}'
@@ -78,7 +76,7 @@ def test_with_keys_nothing_is_for_shared_caches(server: LiveServer) -> None:
     assert answer.headers["cache-control"].startswith("private")
 
 
-def test_subscriptions_are_for_those_who_administer(server: LiveServer) -> None:
+def test_subscriptions_need_the_scope_admin(server: LiveServer) -> None:
     path = "/v1/stream/__ds/subscriptions/s"
     body = {"type": "pull-wake", "pattern": "a*", "wake_stream": "wake"}
     assert ask(server, "writer", "PUT", path, json=body) == 403

@@ -40,7 +40,7 @@ def test_a_large_page_is_all_of_its_small_ones(http: httpx.Client, logs: str, co
     assert [hit["data"] for hit in answer["hits"]] == entries
 
 
-def test_what_comes_behind_a_large_page_is_answered_behind_it(http: httpx.Client, logs: str) -> None:
+def test_pipelined_request_is_answered_after_a_large_page(http: httpx.Client, logs: str) -> None:
     put(http, logs, *({"eventTime": number, "status": number, "message": "x" * 20_000} for number in range(60)))
     find(http, logs, "status:7")
 

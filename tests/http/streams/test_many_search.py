@@ -79,7 +79,7 @@ def test_a_stream_that_cannot_answer_is_notified(http: httpx.Client, group: str)
     assert len(answer["hits"]) == 3
 
 
-def test_what_is_refused(http: httpx.Client, group: str) -> None:
+def test_invalid_multi_stream_searches_are_refused(http: httpx.Client, group: str) -> None:
     assert code_of(http.post("/v1/_search", json={"streams": f"{group}/none*"})) == "not_found"
     assert code_of(http.post("/v1/_search", json={"streams": f"{group}/plain"})) == "not_found"
     bodies: list[dict[str, Any]] = [

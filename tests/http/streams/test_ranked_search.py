@@ -134,7 +134,7 @@ def test_statistics_may_be_anything_that_could_be_counted(http: httpx.Client, te
         assert sorted(messages(found)) == sorted(TEXTS)
 
 
-def test_what_no_ranking_is_is_refused(http: httpx.Client, texts: str) -> None:
+def test_unknown_ranking_is_refused(http: httpx.Client, texts: str) -> None:
     for rank in ("tfidf", 1, ["bm25"], True):
         assert http.post(f"{texts}/_search", json={"q": "a", "rank": rank}).status_code == 400
     assert http.get(f"{texts}/_search", params={"q": "a", "rank": "best"}).status_code == 400
@@ -143,7 +143,7 @@ def test_what_no_ranking_is_is_refused(http: httpx.Client, texts: str) -> None:
     assert http.post(f"{texts}/_search", json={"q": "message:card", "search_after": place}).status_code == 400
 
 
-def test_what_has_no_score_is_found_as_without_a_ranking(http: httpx.Client, texts: str) -> None:
+def test_query_without_words_is_sorted_as_without_ranking(http: httpx.Client, texts: str) -> None:
     for q in ("", "has:message", "-message:card", "eventTime:>=3", "message:nowhere"):
         ranked, plain = find(http, texts, q, rank="bm25"), find(http, texts, q)
         assert [ranked[name] for name in ("hits", "total", "next_search_after")] == [

@@ -46,7 +46,7 @@ def test_a_question_that_is_malformed_is_refused(http: httpx.Client, path: str, 
     assert (answer.status_code, reason_of(answer)) == (400, "invalid_request")
 
 
-def test_questions_nobody_knows_are_nobodys_business(http: httpx.Client, path: str) -> None:
+def test_unknown_parameters_of_a_read_are_ignored(http: httpx.Client, path: str) -> None:
     fill(http, path, 1)
     assert http.get(f"{path}?offset=-1&foo=bar").json() == [0]
 
@@ -98,7 +98,7 @@ def test_a_full_chunk_never_changes_and_the_end_does(http: httpx.Client, path: s
     assert nothing.headers["cache-control"] == "no-store"
 
 
-def test_what_a_client_has_is_not_sent_again_until_the_stream_closes(http: httpx.Client, path: str) -> None:
+def test_matching_etag_is_304_until_the_stream_closes(http: httpx.Client, path: str) -> None:
     create(http, path, body=b"abc")
     answer = http.get(path)
     tag = answer.headers["etag"]
@@ -231,7 +231,7 @@ def test_a_cursor_is_always_above_the_one_before(http: httpx.Client, path: str) 
 
 
 @pytest.mark.parametrize("ending", ["append", "close", "delete"])
-def test_whoever_waits_is_notified_at_once(http: httpx.Client, path: str, ending: str) -> None:
+def test_long_poll_is_answered_by_an_append(http: httpx.Client, path: str, ending: str) -> None:
     create(http, path)
     end = offset_of(http.head(path))
 
@@ -256,7 +256,7 @@ def test_whoever_waits_is_notified_at_once(http: httpx.Client, path: str, ending
         assert answer.status_code == 404
 
 
-def test_nobody_waits_at_the_end_of_a_closed_stream(http: httpx.Client, path: str) -> None:
+def test_live_read_at_the_end_of_a_closed_stream_returns_immediately(http: httpx.Client, path: str) -> None:
     create(http, path, stream_closed="true")
     answer = http.get(path, params={"offset": "-1", "live": "long-poll", "timeout": "1h"})
     assert (answer.status_code, answer.headers["stream-closed"]) == (204, "true")

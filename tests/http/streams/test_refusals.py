@@ -73,7 +73,7 @@ def test_streams_in_another_state(http: httpx.Client, path: str) -> None:
     assert words(append(http, path, b"b")) == (409, "conflict", "stream_closed")
 
 
-def test_what_is_gone(http: httpx.Client, path: str) -> None:
+def test_deleted_and_expired_streams_are_refused(http: httpx.Client, path: str) -> None:
     stale = offset_of(create(http, path, body=b"a"))
     create(http, f"{path}-fork", stream_forked_from=path)
     assert http.delete(path).status_code == 204
@@ -83,7 +83,7 @@ def test_what_is_gone(http: httpx.Client, path: str) -> None:
     assert words(http.get(f"{path}?offset={stale}")) == (410, "gone", "offset_gone")
 
 
-def test_what_is_too_large(http: httpx.Client, path: str) -> None:
+def test_too_large_bodies_are_refused(http: httpx.Client, path: str) -> None:
     create(http, path, "application/json")
     long = append(http, path, b'"' + b"x" * 2000 + b'"', "application/json")
     assert words(long) == (413, "payload_too_large", "record_too_large")
@@ -91,7 +91,7 @@ def test_what_is_too_large(http: httpx.Client, path: str) -> None:
     assert words(body) == (413, "payload_too_large", "payload_too_large")
 
 
-def test_an_encoding_that_nobody_knows(http: httpx.Client, path: str) -> None:
+def test_unknown_content_encoding_is_refused(http: httpx.Client, path: str) -> None:
     create(http, path)
     answer = append(http, path, b"x", content_encoding="br")
     assert words(answer) == (415, "unsupported_media_type", "unsupported_media_type")

@@ -10,7 +10,7 @@ from tests.http.streams.conftest import append, create, offset_of
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_everything_about_a_stream_is_there_again(tmp_path: Path, clean: bool) -> None:
+def test_stream_state_survives_a_restart(tmp_path: Path, clean: bool) -> None:
     with LiveServer(tmp_path) as server:
         producer = {"producer_id": "p", "producer_epoch": "1", "producer_seq": "0"}
         with httpx.Client(base_url=server.url) as http:

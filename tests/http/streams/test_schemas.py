@@ -38,7 +38,7 @@ def detail_of(response: httpx.Response) -> dict[str, Any]:
     return found
 
 
-def test_what_is_not_there_and_what_is_not_possible(http: httpx.Client, path: str) -> None:
+def test_missing_schemas_and_invalid_updates(http: httpx.Client, path: str) -> None:
     for part in ("_schema", "_profile"):
         assert http.get(f"{path}/{part}").status_code == 404
         assert http.post(f"{path}/{part}", json={"schema": {}, "profile": {"kind": "generic"}}).status_code in (
@@ -189,7 +189,7 @@ def test_a_reader_that_follows_sees_entries_as_they_are_then(http: httpx.Client,
         assert json.loads(next(events(answer.iter_lines()))[1]) == [{"number": 1}, {"number": 2}]
 
 
-def test_what_caches_hold_is_not_taken_for_the_new_version(http: httpx.Client, described: str) -> None:
+def test_etag_changes_with_the_schema_version(http: httpx.Client, described: str) -> None:
     first = put(http, described, *({"id": number} for number in range(1500)))
     assert first.status_code == 204
     begin = http.get(described, params={"offset": "-1"})
@@ -240,7 +240,7 @@ def test_state_changes_are_checked_and_kept_as_they_came(http: httpx.Client, pat
         assert append(http, path, wrong, JSON).status_code == 400
 
 
-def test_everything_is_there_again_after_a_kill(tmp_path: Path) -> None:
+def test_schemas_survive_a_kill(tmp_path: Path) -> None:
     path = "/v1/stream/a"
     with LiveServer(tmp_path) as server:
         with httpx.Client(base_url=server.url) as http:

@@ -119,7 +119,7 @@ def test_entries_from_before_an_evolution_are_found_by_the_new_name(http: httpx.
     assert http.get(path, params={"offset": "-1", "filter": "id:a"}).json() == [{"key": "a"}, {"key": "a"}]
 
 
-def test_what_was_deleted_is_never_found(http: httpx.Client, logs: str, name: str) -> None:
+def test_deleted_entries_are_not_found(http: httpx.Client, logs: str, name: str) -> None:
     for number in range(6):
         put(http, logs, {"status": number}, Stream_Key="odd" if number % 2 else "even")
     assert len(find(http, logs, "has:status")["hits"]) == 6
@@ -174,7 +174,7 @@ def test_pages_join_while_entries_are_appended(http: httpx.Client, logs: str) ->
     assert seen == sorted(range(20), key=lambda number: (number % 3, -number))
 
 
-def test_what_a_search_may_show_and_count(http: httpx.Client, logs: str) -> None:
+def test_search_returns_requested_fields_and_totals(http: httpx.Client, logs: str) -> None:
     put(http, logs, *({"status": number, "service": "a"} for number in range(9)))
     answer = find(http, logs, "service:a", size=2, track_total=True, _source=False, fields=["status"])
     assert answer["total"] == {"value": 9, "relation": "eq"}
@@ -209,7 +209,7 @@ def test_a_search_explains_itself(http: httpx.Client, logs: str) -> None:
         b'{"track_total_hits":false}', b'{"fields":["nosuch"]}', b'{"q":"contains:x"}', b'{"q":"service:>a"}',
     ],
 )  # fmt: skip
-def test_what_a_search_refuses(http: httpx.Client, logs: str, body: bytes) -> None:
+def test_invalid_searches_are_refused(http: httpx.Client, logs: str, body: bytes) -> None:
     answer = http.post(f"{logs}/_search", content=body)
     assert (answer.status_code, code_of(answer)) == (400, "bad_request")
     assert answer.json()["error"]["message"]
@@ -225,7 +225,7 @@ def test_hostile_queries_are_refused(http: httpx.Client, logs: str, q: str) -> N
 @pytest.mark.parametrize(
     "query", ["size=x", "size=-1", "track_total=1", "search_after=x", "track_total_hits=1", "sort=", "timeout_ms="]
 )
-def test_what_a_search_by_get_refuses(http: httpx.Client, logs: str, query: str) -> None:
+def test_invalid_searches_by_get_are_refused(http: httpx.Client, logs: str, query: str) -> None:
     assert http.get(f"{logs}/_search?q=status:1&{query}").status_code == 400
 
 
@@ -343,7 +343,7 @@ def small(tmp_path: Path) -> Iterator[tuple[LiveServer, httpx.Client]]:
         yield live, client
 
 
-def test_what_does_not_fit_is_scanned_and_what_nobody_asks_for_makes_room(
+def test_full_memory_index_evicts_unused_streams_and_scans_the_rest(
     small: tuple[LiveServer, httpx.Client],
 ) -> None:
     _, http = small
@@ -423,7 +423,7 @@ def test_search_reports_entries_skipped_by_the_budget(tmp_path: Path) -> None:
         assert 'topics_search_budgets_spent_total{budget="bytes"} 1.0' in metrics
 
 
-def test_an_aggregation_that_nobody_declared(http: httpx.Client, logs: str) -> None:
+def test_aggregation_without_a_rollup(http: httpx.Client, logs: str) -> None:
     values = [{"eventTime": 60_000 * (n // 4), "service": "ab"[n % 2], "status": n, "duration": n} for n in range(8)]
     put(http, logs, *values)
     body: dict[str, Any] = {"group_by": ["service"], "measures": {"n": {"kind": "count"}}}

@@ -60,9 +60,7 @@ def test_a_lease_that_ends_without_a_word_is_given_out_again(
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "FENCED")
 
 
-def test_what_comes_while_somebody_works_is_reported_at_the_end(
-    http: httpx.Client, name: str, subscription: str
-) -> None:
+def test_entries_during_a_lease_are_reported_at_its_end(http: httpx.Client, name: str, subscription: str) -> None:
     create(http, f"/v1/stream/{name}-wake", "application/json")
     http.put(subscription, json={"type": "pull-wake", "pattern": f"{name}/**", "wake_stream": f"{name}-wake"})
     deep = f"{name}/a/b/c"

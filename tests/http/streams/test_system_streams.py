@@ -88,7 +88,7 @@ def test_it_can_be_followed_by_events(http: httpx.Client, path: str, name: str) 
     assert (reported["event"], reported["stream"], reported["content_type"]) == ("created", name, "application/json")
 
 
-def test_everything_that_becomes_of_a_stream(http: httpx.Client, path: str, name: str) -> None:
+def test_registry_reports_every_event_of_a_stream(http: httpx.Client, path: str, name: str) -> None:
     create(http, path, "application/json")
     http.post(f"{path}/_schema", json={"schema": {"type": "object"}})
     http.post(f"{path}/_profile", json={"profile": {"kind": "state-protocol"}})
@@ -170,7 +170,7 @@ def test_lists_of_streams_leave_them_out_unless_asked_for(http: httpx.Client) ->
 
 
 @BOTH
-def test_nobody_writes_them(http: httpx.Client, path: str) -> None:
+def test_writes_to_system_streams_are_refused(http: httpx.Client, path: str) -> None:
     before = http.get(f"{REGISTRY}?offset=now").headers["stream-next-offset"]
     form = {"content-type": "application/json"}
     for method, below, headers in (

@@ -51,7 +51,7 @@ def test_the_time_of_a_search_over_v0(http: httpx.Client) -> None:
     assert late.json()["coverage"]["first_missing_seq"] == 1
 
 
-def test_what_a_search_over_v0_refuses(http: httpx.Client) -> None:
+def test_invalid_searches_over_v0_are_refused(http: httpx.Client) -> None:
     http.post("/v0/topics/topic-search-bare", json={"records": [{"data": 1}]})
     refused(http.post("/v0/topics/topic-search-bare/search", json={"q": ""}), 400, "invalid_request")
     refused(http.post("/v0/topics/topic-search-none/search", json={"q": ""}), 404, "topic_not_found")

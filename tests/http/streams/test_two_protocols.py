@@ -23,7 +23,7 @@ def write(http: httpx.Client, name: str, *records: dict[str, Any], **body: objec
     return http.post(f"/v0/topics/{name}", json={"records": list(records), **body})
 
 
-def test_what_a_stream_holds_is_in_the_topic(http: httpx.Client, name: str, path: str) -> None:
+def test_entries_of_a_stream_are_records_of_the_topic(http: httpx.Client, name: str, path: str) -> None:
     create(http, path, "application/json", b'[{"n":1},2]')
     append(http, path, b"3", "application/json", stream_key="k")
     found = diff(http, name, include_tags=True)
@@ -33,7 +33,7 @@ def test_what_a_stream_holds_is_in_the_topic(http: httpx.Client, name: str, path
     assert config["durability"] == "fsync"
 
 
-def test_what_a_topic_holds_is_in_the_stream(http: httpx.Client, name: str, path: str) -> None:
+def test_records_of_a_topic_are_entries_of_the_stream(http: httpx.Client, name: str, path: str) -> None:
     write(http, name, {"data": {"a": [1, 2.50]}}, {"data": "x", "tag": "k", "node": "n", "meta": {"m": 1}})
     answer = http.get(path)
     assert answer.json() == [{"a": [1, 2.5]}, "x"]
@@ -138,7 +138,7 @@ def test_deleting_the_topic_deletes_the_stream_and_the_reverse(http: httpx.Clien
     assert http.get(f"/v0/topics/{name}").status_code == 404
 
 
-def test_a_source_of_forks_is_kept_whoever_deletes_it(http: httpx.Client, name: str, path: str) -> None:
+def test_source_of_forks_is_kept_after_a_delete_by_either_protocol(http: httpx.Client, name: str, path: str) -> None:
     create(http, path, "application/json", b"[1,2]")
     http.put(f"{path}-f", headers={"stream-forked-from": path})
     assert http.delete(f"/v0/topics/{name}").json()["deleted"] is True
@@ -251,7 +251,7 @@ def test_a_router_copies_bytes_as_bytes_and_json_as_its_text(http: httpx.Client,
     assert values == [base64.b64encode(every).decode(), {"plain": "json"}]
 
 
-def test_who_watches_a_stream_is_notified_of_its_end_also_where_forks_keep_it(
+def test_watch_reports_the_deletion_of_a_stream_with_forks(
     server: LiveServer, http: httpx.Client, name: str, path: str
 ) -> None:
     create(http, path, "application/json", b"[1]")
@@ -265,7 +265,7 @@ def test_who_watches_a_stream_is_notified_of_its_end_also_where_forks_keep_it(
 
 @pytest.mark.parametrize("live", ["sse", "long-poll"])
 @pytest.mark.parametrize("slash", ["", "/below"])
-def test_who_follows_a_stream_is_let_go_at_its_end_also_where_forks_keep_it(
+def test_live_read_ends_with_the_deletion_of_a_stream_with_forks(
     server: LiveServer, http: httpx.Client, path: str, live: str, slash: str
 ) -> None:
     path += slash

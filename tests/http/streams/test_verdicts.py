@@ -18,7 +18,7 @@ SEQS = range(1, 100)
     [["a1", "a1+", "b1", "a2"], ["a1", "a1+", "b1", "a2", "b2"], ["a1", "a1+", "a2", "b1", "b1", "b1"]],
     ids=["plain", "given up and there", "repeated"],
 )
-def test_what_is_as_promised_is_not_complained_about(entries: list[str]) -> None:
+def test_correct_histories_have_no_findings(entries: list[str]) -> None:
     assert list(broken(entries, ALL, SEQS)) == []
 
 

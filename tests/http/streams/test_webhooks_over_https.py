@@ -100,7 +100,7 @@ def test_a_certificate_of_the_operators_own_authority_is_trusted(
     assert (hook.reported()["failures"], hook.reported()["last_error"], count(http, "failures")) == (0, None, before)
 
 
-def test_a_certificate_of_nobody_we_know_is_refused(
+def test_certificate_of_an_unknown_authority_is_refused(
     http: httpx.Client, server: LiveServer, folder: Path, name: str, opened: Open
 ) -> None:
     receiver = opened(Authority(folder, "theirs").certificate(ADDRESS, "localhost"))
@@ -147,7 +147,7 @@ def test_a_host_does_not_vouch_for_another_one_at_its_address(
     assert all("cookie" not in headers for headers in receiver.received_headers), "what one was told is its own"
 
 
-def test_what_does_not_speak_tls_is_refused(http: httpx.Client, name: str) -> None:
+def test_receiver_without_tls_is_refused(http: httpx.Client, name: str) -> None:
     receiver = Receiver(address=ADDRESS)
     try:
         hook = Hook(http, name, receiver.url.replace("http:", "https:"))

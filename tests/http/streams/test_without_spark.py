@@ -15,7 +15,7 @@ _WITHOUT_SPARK = (
 _INSTALL = "make setup-spark"
 
 
-def test_everything_answers_and_what_to_run_is_reported(tmp_path: Path) -> None:
+def test_missing_spark_is_reported_with_the_install_command(tmp_path: Path) -> None:
     soon = {"segment_max_events": "50", "snapshot_interval_ms": "200", "search_stream_bytes": "65536"}
     with LiveServer(tmp_path, _WITHOUT_SPARK, **soon, **UNPRESSED, search_families="auto") as server:
         with Searched(server.url, "logs") as stream, Client(server.url) as client:

@@ -72,7 +72,7 @@ def test_every_fault_of_the_http_layer_has_the_products_shape(fault: Fault) -> N
         (NotReadyError(0.5), 503, "1"),
     ],
 )
-def test_who_should_come_back_learns_when(error: TopicsError, status: int, seconds: str) -> None:
+def test_retry_after_header_is_sent(error: TopicsError, status: int, seconds: str) -> None:
     assert (status_of(error), error_headers(error)) == (status, (("Retry-After", seconds),))
 
 
@@ -110,7 +110,7 @@ def _head(path: str, query: str = "", authorization: str | None = None) -> Reque
     return RequestHead("GET", b"", path, query, headers, "1.1", True)
 
 
-def test_what_a_head_was_found_to_mean_holds_while_the_keys_do() -> None:
+def test_cached_match_is_valid_while_the_keys_are_unchanged() -> None:
     """A connection remembers heads, and asks for each request whether it is admitted."""
     keys = KeyRing.parse("secret")
     api = Api(Routes((Route("GET", "/plain", lambda exchange: None, ops=True),)), keys, ManualClock(), 1000, 0)

@@ -21,7 +21,7 @@ from topics.testing import ManualClock, SeededEntropy
         ("k:r:a:b", Scope.READ, ("a:b",)),
     ],
 )
-def test_what_a_key_grants(text: str, scopes: Scope, prefixes: tuple[str, ...]) -> None:
+def test_scopes_and_prefixes_of_a_key(text: str, scopes: Scope, prefixes: tuple[str, ...]) -> None:
     key = KeyRing.parse(text).authenticate("Bearer k")
     assert (key.scopes, key.prefixes) == (scopes, prefixes)
 
@@ -46,7 +46,7 @@ def test_a_setting_without_a_key_in_it_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Bearer other", "Basic k", "k"])
-def test_who_is_not_known_stays_outside(header: str | None) -> None:
+def test_unknown_key_is_unauthorized(header: str | None) -> None:
     with pytest.raises(UnauthorizedError):
         KeyRing.parse("k").authenticate(header)
 

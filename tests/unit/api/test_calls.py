@@ -24,7 +24,7 @@ from topics.api.app import parse_query
         ("a=%31&a=2", {"a": "1"}),
     ],
 )
-def test_what_a_query_states(text: str, parameters: dict[str, str]) -> None:
+def test_parameters_of_a_query_are_parsed(text: str, parameters: dict[str, str]) -> None:
     assert parse_query(text) == parameters
 
 

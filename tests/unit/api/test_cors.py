@@ -46,7 +46,7 @@ def test_and_no_others(host: str) -> None:
     assert not is_admitted(KEYLESS, head_of(host=host)), "nor the second time"
 
 
-def test_who_sends_none_of_these_headers_notices_nothing() -> None:
+def test_request_without_browser_headers_is_unaffected() -> None:
     for rules in (KEYLESS, WIDER, INSECURE, KEYED, EVERYONE):
         head = head_of()
         assert is_admitted(rules, head)
@@ -113,18 +113,18 @@ def test_with_keys_the_setting_states_which_pages_may_read(origin: str, allowed:
 
 
 @pytest.mark.parametrize("entry", ["app.example", "https://", "https://a/b", "ftp://a", "https://a/", "https://a?b"])
-def test_what_is_no_origin_stops_the_start(entry: str) -> None:
+def test_invalid_origin_prevents_the_start(entry: str) -> None:
     with pytest.raises(BadOriginError):
         BrowserRules(origins=entry)
 
 
 @pytest.mark.parametrize("entry", ["a:80", "http://a", "a/b", "[::1"])
-def test_what_is_no_host_does_as_well(entry: str) -> None:
+def test_invalid_host_prevents_the_start(entry: str) -> None:
     with pytest.raises(BadOriginError):
         BrowserRules(hosts=entry)
 
 
-def test_what_a_handler_states_about_pages_gives_way() -> None:
+def test_cors_headers_override_those_of_a_handler() -> None:
     said = (("x", "y"), ("Access-Control-Allow-Origin", "*"), ("access-control-expose-headers", "a"))
     assert list(for_origin("", said)) == [("x", "y")]
     reported = dict(for_origin("https://a", said))

@@ -33,6 +33,6 @@ def test_who_asks(trusted: str | None, peer: str, said: list[str], client: str) 
 
 
 @pytest.mark.parametrize("listed", ["proxy.example.com", "127.0.0.1/99", "10.0.0.1/8"])
-def test_what_is_not_an_address_is_refused(listed: str) -> None:
+def test_invalid_proxy_address_is_refused(listed: str) -> None:
     with pytest.raises(BadProxyError):
         TrustedProxies(listed)

@@ -19,7 +19,7 @@ def test_the_ids_of_a_trace(header: str) -> None:
      f"00-{TRACE}-{SPAN}-01-more",
      f"00-{TRACE.upper()}-{SPAN}-01", f"00-{TRACE}-{SPAN}", f"00-{TRACE}{TRACE}-{SPAN}-01", "x" * 10_000],
 )  # fmt: skip
-def test_what_is_none_counts_as_not_given(header: str) -> None:
+def test_malformed_traceparent_counts_as_missing(header: str) -> None:
     assert trace_of(FakeExchange({"traceparent": header}).head) is None
 
 

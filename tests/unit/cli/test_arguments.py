@@ -23,7 +23,7 @@ def test_durations(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "s", "10 m", "-5s", "1y", "5mm", "1e3s", "½s", "٣s"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--x is"):
         duration_ms(text, "--x")
 
@@ -37,7 +37,7 @@ def test_moments(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-99-01", "10x"])
-def test_what_is_no_moment(text: str) -> None:
+def test_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--since is"):
         moment_ms(text, "--since", 0)
 
@@ -51,7 +51,7 @@ def test_sizes(text: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1", "1.5k", "1TiBs"])
-def test_what_is_no_size(text: str) -> None:
+def test_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--x is"):
         size_bytes(text, "--x")
 

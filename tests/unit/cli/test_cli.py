@@ -113,7 +113,7 @@ def test_a_wrong_variable_exits_with_2_and_states_which(
     ("failure", "code"),
     [(FolderBusyError("folder"), 3), (TopicsError("the log is broken"), 1), (PermissionError("no access"), 1)],
 )
-def test_what_an_operator_can_mend_is_a_sentence_and_an_exit_code(
+def test_operator_errors_have_a_message_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: Exception, code: int
 ) -> None:
     def fail(settings: Settings, on_ready: object) -> None:

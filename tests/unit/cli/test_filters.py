@@ -54,7 +54,7 @@ def test_all_conditions_and_the_tag_must_hold() -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "", "=1", "a..b=1", "!=1"])
-def test_what_is_no_condition(text: str) -> None:
+def test_invalid_filter_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--filter is"):
         meant(None, [text])
 

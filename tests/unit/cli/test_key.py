@@ -54,7 +54,7 @@ def test_a_key_is_taken_back(path: Path) -> None:
     [["create", "a"], ["create", "c", "--scopes", "reed"], ["create", ""], ["revoke", "c"]],
     ids=["twice", "no scope", "no name", "not there"],
 )
-def test_what_cannot_be_done_changes_nothing(
+def test_failed_key_command_changes_nothing(
     path: Path, arguments: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     main(["key", "create", "a"])

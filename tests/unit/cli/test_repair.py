@@ -56,7 +56,7 @@ def test_damage_is_mended_and_losses_are_reported(folder: Path, capsys: pytest.C
     engine.close_inline()
 
 
-def test_what_can_be_made_again_is_not_a_loss(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rebuildable_file_is_not_a_loss(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = damage(folder, "topics/*/*.idx", 50)
     assert main(["repair", str(folder)]) == 0
     assert "No record is lost." in capsys.readouterr().out
@@ -94,7 +94,7 @@ def test_a_folder_in_use(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     engine.close_inline()
 
 
-def test_what_is_no_data_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repair_refuses_a_folder_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["repair", str(tmp_path)]) == 2
     assert "not a data folder" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -79,7 +79,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     return Big()  # type: ignore[return-value]
 
 
-def test_much_is_exported_by_spark_only_where_it_is_installed_and_nobody_minds(
+def test_large_export_uses_spark_if_installed(
     large: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     target = str(tmp_path / "out")

@@ -93,7 +93,9 @@ def test_a_folder_in_use(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("arguments", [[], ["elsewhere"], ["--no-such-flag"]])
-def test_what_is_no_data_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+def test_verify_refuses_a_folder_without_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
     assert main(["verify", *(str(tmp_path / a) if not a.startswith("-") else a for a in arguments)]) == 2
     assert capsys.readouterr().err
 

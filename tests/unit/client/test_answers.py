@@ -126,7 +126,7 @@ SUMMARY = {"topic": "a", "head_seq": 1, "earliest_seq": 1, "count": 1, "bytes": 
         ),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_none(sent: msgspec.Struct, expected: msgspec.Struct) -> None:
+def test_missing_fields_are_none(sent: msgspec.Struct, expected: msgspec.Struct) -> None:
     assert msgspec.json.decode(msgspec.json.encode(sent), type=type(expected)) == expected
 
 

@@ -89,7 +89,7 @@ def test_a_code_of_a_newer_server_keeps_its_words() -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("status", [302, 400, 502])
-def test_what_does_not_speak_the_api_is_distinguished(content: bytes, status: int) -> None:
+def test_answer_without_api_errors_is_unexpected(content: bytes, status: int) -> None:
     error = raised(plain(status, content))
     assert isinstance(error, UnexpectedAnswer)
     assert (error.status, error.code) == (status, "unexpected_answer")

@@ -177,7 +177,7 @@ def test_a_name_that_would_change_the_path_is_refused(name: str) -> None:
         requests.delete_topic(name)
 
 
-def test_what_cannot_be_json_is_reported_before_anything_is_sent() -> None:
+def test_unencodable_value_raises_before_the_request() -> None:
     with pytest.raises(TypeError):
         requests.append("jobs", object())
 
@@ -247,7 +247,7 @@ class Unknown(enum.Enum):
         (requests.delete("t", match="x"), Unknown.NEVER),
     ],
 )
-def test_what_may_be_repeated(request_: Request[Any], expected: Unknown) -> None:
+def test_repeatable_requests(request_: Request[Any], expected: Unknown) -> None:
     assert request_.repeatable is (expected is Unknown.REPEAT)
     assert request_.needs_key is (expected is Unknown.WITH_KEY)
 
@@ -258,6 +258,6 @@ def test_a_long_poll_may_be_silent_for_as_long_as_it_waits() -> None:
 
 
 @pytest.mark.parametrize("given", [{"key": " a"}, {"key": "a "}, {"seq": " 1"}, {"producer": ProducerMark("p ", 0, 0)}])
-def test_what_would_arrive_as_something_else_is_not_sent(given: Any) -> None:
+def test_keys_with_outer_blanks_raise_before_the_request(given: Any) -> None:
     with pytest.raises(ValueError, match="blanks at the ends"):
         contents.append_stream("s", [1], **given)

@@ -353,7 +353,7 @@ def test_a_poisoned_shard_takes_nothing_more_and_tries_nothing_again() -> None:
     assert bench.writer.unsynced_for() is None
 
 
-def test_those_queued_behind_a_failure_fail_with_it() -> None:
+def test_submissions_after_a_failure_fail_with_it() -> None:
     bench = Bench()
     bench.fail_call(FIRST_WRITE)
     bench.submit("a")

@@ -20,7 +20,7 @@ def test_a_place_has_one_spelling(given: str | None, place: str | None) -> None:
 
 
 @pytest.mark.parametrize("place", ["s3://", "s3:///x", "ftp://host/x", "http://host/x", "s3://b//x", "s3://b/../c"])
-def test_what_names_no_place_is_refused(place: str) -> None:
+def test_invalid_place_is_refused(place: str) -> None:
     with pytest.raises(SettingsError, match="cold folder"):
         check_place(place)
 

@@ -267,7 +267,7 @@ def test_a_log_that_begins_with_another_frame_is_damage(same_boot: bool) -> None
     damage(disk_with(frame(5)), same_boot=same_boot, first_lsn=3)
 
 
-def test_what_apply_raises_goes_to_the_caller() -> None:
+def test_exception_of_apply_reaches_the_caller() -> None:
     def refuse(found: Frame) -> None:
         raise ValueError(f"no to {found.lsn}")
 

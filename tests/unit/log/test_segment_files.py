@@ -60,7 +60,7 @@ def text_of(opened: OpenSegment, lo: int, hi: int) -> bytes:
     return bytes(opened.window(lo, hi, 1 << 30).text)
 
 
-def test_what_was_written_is_read_back() -> None:
+def test_segment_is_read_back() -> None:
     opened = written(FakeDisk(), ["a", "b"]).open(KEY)
     assert (opened.head.topic_id, opened.head.name, opened.head.first_seq) == (7, "orders", 1)
     assert bytes(text_of(opened, 1, 2)) == b'{"$seq":2,"$ts":101,"data":"b"}'

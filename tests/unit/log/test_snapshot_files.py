@@ -73,7 +73,7 @@ def test_one_of_them_can_be_read_again(disk: FakeDisk) -> None:
         assert file.directory(at, end) == directory
 
 
-def test_whoever_reads_frames_does_not_meet_them(disk: FakeDisk) -> None:
+def test_directories_are_not_yielded_as_frames(disk: FakeDisk) -> None:
     _, frames = read_snapshot(disk, LAYOUT, 3)
     kinds = [frame.kind for frame in frames]
     assert kinds.count(FrameKind.TOPIC) == 6

@@ -52,7 +52,7 @@ def finding(disk: FakeDisk, number: int) -> str:
     return found.what
 
 
-def test_what_was_written_is_read_back_in_order() -> None:
+def test_snapshot_is_read_back_in_order() -> None:
     disk = new_disk()
     write(disk, 3)
     head, frames = read_snapshot(disk, LAYOUT, 3)
@@ -108,7 +108,7 @@ def test_a_large_one_is_written_in_pieces() -> None:
     assert len(list(read_snapshot(disk, LAYOUT, 1)[1])) == 6
 
 
-def test_what_an_earlier_attempt_left_is_overwritten() -> None:
+def test_leftover_of_an_earlier_attempt_is_overwritten() -> None:
     disk = new_disk()
     leftover = disk.open(LAYOUT.snapshot(1) + ".tmp", create=True)
     leftover.write_at(0, b"x" * 10_000)
@@ -181,27 +181,27 @@ def test_frames_out_of_order_are_damage() -> None:
     assert finding(disk, 1) == "the snapshot's frames are out of order"
 
 
-def test_one_without_a_head_is_damage() -> None:
+def test_snapshot_without_a_head_is_damage() -> None:
     disk = new_disk()
     put(disk, 1, seal_frame(FrameKind.TOPIC, 0, 1, 0, b"state"))
     assert finding(disk, 1) == "the snapshot's frames are out of order"
 
 
-def test_one_with_two_heads_is_damage() -> None:
+def test_snapshot_with_two_heads_is_damage() -> None:
     disk = new_disk()
     heads = [seal_frame(FrameKind.SNAPSHOT_HEAD, 0, lsn, 0, encode_head(head_of(1))) for lsn in (1, 2)]
     put(disk, 1, *heads)
     assert finding(disk, 1) == "the snapshot's frames are out of order"
 
 
-def test_one_whose_end_counts_otherwise_is_damage() -> None:
+def test_snapshot_with_a_wrong_count_is_damage() -> None:
     disk = new_disk()
     head = seal_frame(FrameKind.SNAPSHOT_HEAD, 0, 1, 0, encode_head(head_of(1)))
     put(disk, 1, head, seal_frame(FrameKind.SNAPSHOT_END, 0, 2, 0, encode_end(1)))
     assert finding(disk, 1) == "the snapshot does not match the count at its end"
 
 
-def test_one_under_the_name_of_another_is_damage() -> None:
+def test_snapshot_under_another_name_is_damage() -> None:
     disk = new_disk()
     write(disk, 1)
     disk.rename(LAYOUT.snapshot(1), LAYOUT.snapshot(2))

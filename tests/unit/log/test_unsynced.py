@@ -21,7 +21,7 @@ def doubted() -> tuple[UnsyncedFiles, FaultyFileSystem, FakeDisk]:
     return files, fs, disk
 
 
-def test_writing_leaves_the_sync_to_who_asks_for_it() -> None:
+def test_write_does_not_sync() -> None:
     disk = FakeDisk()
     files = UnsyncedFiles(disk)
     files.write("a", [b"what ", b"was written"])
@@ -48,7 +48,7 @@ def test_it_is_written_again_as_often_as_it_fails() -> None:
     assert read(disk.crash(Survival.NOTHING)) == b"what was written"
 
 
-def test_what_the_system_has_dropped_is_never_synced() -> None:
+def test_dropped_pages_are_never_reported_as_synced() -> None:
     files, _, disk = doubted()
     file = disk.open("a", write=True)
     file.write_at(0, b"zero")

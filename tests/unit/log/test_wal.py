@@ -100,7 +100,7 @@ def test_a_file_is_on_disk_before_the_next_one_begins() -> None:
     assert content(disk.crash(Survival.NOTHING), 1).rstrip(b"\0") == b"a" * 600
 
 
-def test_what_is_not_synced_is_lost_with_the_power_and_the_file_stays() -> None:
+def test_power_cut_loses_unsynced_frames_but_not_the_file() -> None:
     disk = FakeDisk()
     log = new_log(disk)
     log.write(b"synced")
@@ -376,7 +376,7 @@ def test_taking_a_write_back_loses_nothing_of_what_others_wrote_before() -> None
     assert content(disk.crash(Survival.NOTHING), 1) == framed(1)
 
 
-def test_what_the_system_dropped_after_a_failed_sync_is_no_success() -> None:
+def test_dropped_pages_after_a_failed_sync_are_an_error() -> None:
     faulty = FaultyFileSystem(FakeDisk())
     log = new_log(faulty)
     log.write(framed(1))

@@ -41,7 +41,7 @@ def test_data_and_meta_are_kept_to_the_byte(text: str) -> None:
     assert bytes(record.meta) == f'{{"m": {text}}}'.encode()
 
 
-def test_what_is_left_out_is_none() -> None:
+def test_missing_fields_are_none() -> None:
     (record,) = decode('[{"data":1,"unknown":[{}]}]')
     assert (record.tag, record.node, record.meta) == (None, None, None)
 
@@ -62,7 +62,7 @@ def test_what_is_left_out_is_none() -> None:
         '[{"data":1,"tag":"\\ud800"}]',
     ],
 )
-def test_what_is_not_a_list_of_records_does_not_decode(raw: str) -> None:
+def test_invalid_records_do_not_decode(raw: str) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode(raw)
 

@@ -170,6 +170,6 @@ def test_any_text_is_read_or_refused_and_nothing_else(setting: Setting, text: st
 
 
 @pytest.mark.parametrize("name", ["TOPICS_WAL_FILE_BYTES", "TOPICS_SYNC_INTERVAL_MS"])
-def test_what_no_file_and_no_timer_can_have_is_refused(name: str) -> None:
+def test_out_of_range_settings_are_refused(name: str) -> None:
     with pytest.raises(SettingsError, match=f"{name} is .*accepted is a whole number from"):
         Settings.from_env({name: "9" * 18})

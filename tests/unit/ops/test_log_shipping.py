@@ -32,7 +32,7 @@ def ship(clock: ManualClock, engine: Engine) -> None:
     engine.backups.shipping.ship()
 
 
-def test_what_was_shipped_outlives_the_machine() -> None:
+def test_shipped_log_survives_the_machine() -> None:
     disk, clock, engine = begun()
     append(engine, "orders", 1, 2)
     ship(clock, engine)

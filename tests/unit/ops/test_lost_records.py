@@ -110,7 +110,7 @@ def test_no_frame_is_missing_where_the_next_one_follows() -> None:
 
 
 @pytest.mark.parametrize("data", [b"x" * 200, bytes(200), append(1, 8, 5, 700)[0][:-1], append(1, 9, 5, 700)[0]])
-def test_what_cannot_be_distinguished(data: bytes) -> None:
+def test_ambiguous_damage_is_not_attributed(data: bytes) -> None:
     assert find_lost_records(hole(data, 8, 9), TOPICS) is None
 
 

@@ -435,7 +435,7 @@ def test_flags_that_were_cut_off_come_from_the_state(chunked: FakeDisk) -> None:
     assert shown["big"].records == before.records
 
 
-def test_what_is_deleted_and_damaged_is_not_a_loss() -> None:
+def test_damaged_deleted_records_are_not_a_loss() -> None:
     disk = FakeDisk()
     builder = Builder(disk, ONE_SHARD)
     builder.put("a")

@@ -160,7 +160,7 @@ def test_looking_leaves_no_lock_file_behind(disk: FakeDisk) -> None:
         assert disk.exists(LAYOUT.lock)
 
 
-def test_what_is_no_data_folder() -> None:
+def test_folder_without_data_is_refused() -> None:
     disk = FakeDisk()
     disk.make_dirs("data")
     with pytest.raises(SettingsError, match="not a data folder"), hold_folder(disk, LAYOUT, "v", read_only=True):
@@ -496,7 +496,7 @@ def test_a_cold_folder_that_is_not_there_is_not_taken_for_lost(cold_disk: FakeDi
 # States that are not damage
 
 
-def test_files_that_nobody_needs_are_listed(disk: FakeDisk) -> None:
+def test_unused_files_are_listed(disk: FakeDisk) -> None:
     strays = [
         "data/notes.txt",
         "data/meta/snapshot-0000000000000009.bin.tmp",
@@ -516,7 +516,7 @@ def test_files_that_nobody_needs_are_listed(disk: FakeDisk) -> None:
     assert sorted(f"data/{note.where}" for note in report.notes) == sorted(strays)
 
 
-def test_segments_of_a_topic_that_nobody_created(disk: FakeDisk) -> None:
+def test_segments_of_an_unknown_topic_are_reported(disk: FakeDisk) -> None:
     disk.make_dirs("data/topics/0000000000000009")
     assert only(disk).where == "topics/0000000000000009"
 

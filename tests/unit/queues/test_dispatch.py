@@ -32,7 +32,7 @@ def test_a_cohort_is_served_together_and_evenly(engine: Engine, clock: ManualClo
     assert hands[0] == [1, 11, 21, 31, 41]
 
 
-def test_who_asks_for_more_gets_more(engine: Engine, clock: ManualClock) -> None:
+def test_jobs_are_divided_by_requested_number(engine: Engine, clock: ManualClock) -> None:
     make_queue(engine, claim_jitter_ms=50)
     produce(engine, *range(12))
     answers = [ask_claim(engine, requested, node=f"n{requested}") for requested in (6, 12, 18)]
@@ -80,7 +80,7 @@ def test_a_window_over_a_deleted_topic_is_reported(engine: Engine, clock: Manual
     assert isinstance(answers[0], TopicNotFoundError)
 
 
-def test_a_stop_answers_who_waits(engine: Engine) -> None:
+def test_stop_answers_waiting_claims(engine: Engine) -> None:
     make_queue(engine, claim_jitter_ms=50)
     produce(engine, 1)
     answers = ask_claim(engine)

@@ -25,7 +25,7 @@ def test_each_gets_its_part(available: int, requested: list[int], given: list[in
 
 
 @given(available=st.integers(0, 300), requested=st.lists(st.integers(0, 50), max_size=20))
-def test_nothing_is_left_over_and_nobody_gets_too_much(available: int, requested: list[int]) -> None:
+def test_shares_use_all_jobs_and_exceed_no_request(available: int, requested: list[int]) -> None:
     given = shares(available, requested)
     total = sum(requested)
     assert sum(given) == min(available, total)

@@ -150,7 +150,7 @@ def test_a_snapshot_taken_while_an_ack_is_on_its_way_has_the_lease(disk: FakeDis
     assert [lease.seq for lease in loaded.queues.list_leases(JOBS).leases] == [1]
 
 
-def test_what_is_gone_is_not_kept(disk: FakeDisk, clock: ManualClock) -> None:
+def test_deleted_jobs_leave_no_state(disk: FakeDisk, clock: ManualClock) -> None:
     engine = open_engine(disk, clock)
     make_queue(engine, leases_durable=True)
     produce(engine, *range(4))

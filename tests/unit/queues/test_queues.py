@@ -197,7 +197,7 @@ def test_jobs_that_cannot_be_read_are_reported_and_do_not_stop_the_queue(disk: F
     assert isinstance(ask_claim(engine, 20)[0], CorruptSegmentError)
 
 
-def test_a_segment_nobody_can_look_into_is_reported_and_passed_over(disk: FakeDisk) -> None:
+def test_unreadable_segment_is_reported_and_skipped(disk: FakeDisk) -> None:
     engine = open_engine(disk)
     make_queue(engine)
     produce(engine, 1, 2, 3)
@@ -430,7 +430,7 @@ def test_a_queue_that_the_log_deletes_is_not_counted_by_a_start(disk: FakeDisk) 
     assert open_engine(killed(disk)).queues.in_flight() == 0
 
 
-def test_a_queue_nobody_claimed_from_costs_nothing(engine: Engine) -> None:
+def test_unclaimed_queue_has_no_state(engine: Engine) -> None:
     produce(engine, *range(100))
     assert topic(engine, JOBS).parts is None
     assert counted(engine) == (100, 0, 0, 0)

@@ -241,7 +241,7 @@ def test_taking_apart_the_text_is_taking_apart_the_values(resources: list[Any]) 
         {"resourceSpans": [{"scopeSpans": [{"spans": [1]}]}]}, {"resourceSpans": [{"scopeSpans": [{"spans": "x"}]}]},
     ],
 )  # fmt: skip
-def test_what_is_no_export_is_refused_by_its_place(document: object) -> None:
+def test_invalid_export_is_refused_with_its_path(document: object) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         unpacked(CANONICAL, document)
     assert caught.value.detail["index"] == 1

@@ -161,7 +161,7 @@ def test_a_registry_stays_when_its_profile_goes() -> None:
     assert back.registry == contract.registry
 
 
-def test_a_routing_key_that_somebody_chose_stays() -> None:
+def test_existing_routing_key_stays() -> None:
     update = parse_update(text({"routingKey": {"jsonPointer": "/service", "required": False}}))
     registry = decide_update(Registry(), update, stream="s", empty=True, next_seq=0)
     contract = install({"kind": "evlog"}, Contract(registry))
@@ -452,7 +452,7 @@ def test_touch_is_off_unless_it_is_enabled() -> None:
     assert (on.touch_settings.memory.bucket_ms, on.touch_settings.memory.filter_pow2) == (5, 22)
 
 
-def test_what_is_nested_too_deep_is_refused() -> None:
+def test_too_deep_nesting_is_refused() -> None:
     deep = b'{"a":' + b"[" * 900 + b"]" * 900 + b"}"
     try:
         Intake(install({"kind": "evlog"})).take([deep], now_ms=NOW_MS)

@@ -157,7 +157,7 @@ def refused(error: type[TopicsError], registry: Registry, body: dict[str, Any], 
     return caught.value.message
 
 
-def test_what_the_state_of_the_stream_refuses() -> None:
+def test_update_is_refused_by_the_state_of_the_stream() -> None:
     first = update(Registry(), {"schema": V1})
     assert refused(InvalidRequestError, Registry(), {"schema": V1}, 1) == "first schema requires empty stream"
     assert "requires a lens" in refused(InvalidRequestError, first, {"schema": V2})

@@ -39,7 +39,7 @@ def refusal(schema: dict[str, Any], value: Any, raw: bytes = b"{}") -> InvalidRe
         ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, "must satisfy propertyNames"),
     ],
 )
-def test_what_a_refusal_states(schema: dict[str, Any], value: Any, message: str) -> None:
+def test_refusal_has_the_path_and_the_reason(schema: dict[str, Any], value: Any, message: str) -> None:
     error = refusal(schema, value)
     assert (error.message, error.detail["index"]) == (message, 0)
 

@@ -123,7 +123,7 @@ def test_nothing_has_no_buckets() -> None:
         ({"group_by": "service"}, "Expected"),
     ],
 )
-def test_what_an_aggregation_refuses(body: dict[str, Any], problem: str) -> None:
+def test_invalid_aggregations_are_refused(body: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidRequestError, match=problem):
         sums(**body)
 

@@ -97,7 +97,7 @@ def test_a_query_that_states_nothing_is_none(text: str) -> None:
         ('"a":1', "not expected"),
     ],
 )
-def test_what_is_not_a_query_is_refused_with_its_place(text: str, problem: str) -> None:
+def test_invalid_query_is_refused_with_its_position(text: str, problem: str) -> None:
     with pytest.raises(InvalidRequestError, match=problem) as refused:
         parse_query(text, "filter")
     assert refused.value.message.startswith("filter: ")

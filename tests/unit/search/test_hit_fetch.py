@@ -68,7 +68,7 @@ def test_a_fetch_gives_what_a_read_gives(streams: Streams, home: str, removed: b
 
 
 @pytest.mark.parametrize("home", HOMES)
-def test_what_is_at_hand_needs_no_read(streams: Streams, home: str) -> None:
+def test_entries_in_memory_need_no_read(streams: Streams, home: str) -> None:
     fill(streams, "a", 1)
     move(streams.engine, "a", home)
     topic = streams.topic("a")
@@ -165,7 +165,7 @@ def test_so_much_is_kept_of_what_was_seen(streams: Streams) -> None:
     assert not store.of(topic, description).raws, "all is forgotten"
 
 
-def test_what_was_dropped_at_the_front_is_not_there(streams: Streams) -> None:
+def test_deleted_entries_at_the_front_are_missing(streams: Streams) -> None:
     fill(streams, "a", 1)
     move(streams.engine, "a", "sealed")
     fill(streams, "a", 5)

@@ -113,7 +113,7 @@ def test_one_key_is_one_answer(world: World) -> None:
     assert (found.count, found.position, found.tombstone) == (2, Position(96), None)
 
 
-def test_what_was_deleted_is_not_found_and_what_is_lost_is_reported(world: World) -> None:
+def test_deleted_entries_are_skipped_and_losses_reported(world: World) -> None:
     index(world)
     world.ask(lambda done: world.engine.delete_records("logs", DeleteSelector(20, None), done))
     deleted = everything(world)

@@ -309,7 +309,7 @@ def test_a_query_of_many_clauses_ends_with_its_time() -> None:
     assert (totalled.missed, len(totalled.groups)) == (50, 0)
 
 
-def test_what_a_query_states_again_is_not_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_clauses_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two hundred times the same word in a long text took seconds."""
     config = parse_search(LOGS)
     index = MemoryIndex(config, 1)

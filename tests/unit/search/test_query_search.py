@@ -60,7 +60,7 @@ DOCS: list[dict[str, Any]] = [
         ("ok:FALSE", [0]),
     ],
 )
-def test_what_is_found(q: str, expected: list[int]) -> None:
+def test_matching_entries_are_found(q: str, expected: list[int]) -> None:
     assert numbers(find(DOCS, q, sort=["offset"])) == expected
 
 
@@ -139,7 +139,7 @@ def test_a_page_that_is_full_goes_on_and_is_not_exact() -> None:
         ('why:"no funds"', "no positions"),
     ],
 )
-def test_what_a_search_refuses(q: str, problem: str) -> None:
+def test_invalid_searches_are_refused(q: str, problem: str) -> None:
     with pytest.raises(InvalidRequestError, match=problem):
         bind_search(q, CONFIG)
 
@@ -154,7 +154,7 @@ def test_what_a_search_refuses(q: str, problem: str) -> None:
         ("hidden:x", "neither exact nor column"),
     ],
 )
-def test_what_a_filter_refuses(q: str, problem: str) -> None:
+def test_invalid_filters_are_refused(q: str, problem: str) -> None:
     with pytest.raises(InvalidRequestError, match=problem):
         bind_filter(q, CONFIG)
 
@@ -170,7 +170,7 @@ def test_what_a_filter_refuses(q: str, problem: str) -> None:
         ("", [0, 1, 2, 3]),
     ],
 )
-def test_what_a_filter_lets_through(q: str, expected: list[int]) -> None:
+def test_filter_matches(q: str, expected: list[int]) -> None:
     matcher = Matcher(bind_filter(q, CONFIG), CONFIG, 1)
     assert [index for index, doc in enumerate(DOCS) if matcher.matches(matcher.row(doc))] == expected
 
@@ -213,7 +213,7 @@ def test_bare_words_look_into_default_fields_of_other_kinds() -> None:
         (["status"] * 9, "more than"),
     ],
 )
-def test_what_a_sort_refuses(items: list[str], problem: str) -> None:
+def test_invalid_sorts_are_refused(items: list[str], problem: str) -> None:
     with pytest.raises(InvalidRequestError, match=problem):
         parse_sort(items, CONFIG, False)
 

@@ -27,7 +27,7 @@ RECORD = Looked(
         "(/n:1 OR /n:5) -has:/none",
     ],
 )  # fmt: skip
-def test_what_matches(text: str) -> None:
+def test_matching_records(text: str) -> None:
     assert SchemalessFilter(text).matches(RECORD)
 
 
@@ -39,7 +39,7 @@ def test_what_matches(text: str) -> None:
         "has:/gone", "/gone:null", "/n/0:5",
     ],
 )  # fmt: skip
-def test_what_does_not(text: str) -> None:
+def test_records_that_do_not_match(text: str) -> None:
     assert not SchemalessFilter(text).matches(RECORD)
 
 
@@ -48,7 +48,7 @@ def test_what_does_not(text: str) -> None:
     ["", "  ", "word", '"word"', "data:1", "$tag:x", "ts:soon", "seq:1.5", "/a~2:1", "/a:", "(" * 50, "/n:5:6",
      "tag:(x)",     " OR ".join(["/a:1"] * 300), "x" * 5000],
 )  # fmt: skip
-def test_what_is_refused(text: str) -> None:
+def test_invalid_filters_are_refused(text: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
         SchemalessFilter(text)
     assert refused.value.detail["field"] == "filter"

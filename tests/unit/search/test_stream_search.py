@@ -158,7 +158,7 @@ def test_without_time_there_is_no_question(world: World) -> None:
     assert world.searcher.kinds() == []
 
 
-def test_who_is_late_gets_what_is_there_and_the_rest_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_query_returns_partial_hits_and_counts_the_rest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_feed, "PACK_RECORDS", 2)
     world.put("a", 1, 2)
     world.put("a", 3, 4, 5)
@@ -194,7 +194,7 @@ def test_a_searcher_that_is_gone_is_notified(world: World) -> None:
     assert world.found("a") == [2, 1]
 
 
-def test_an_index_that_nobody_asks_for_makes_room(streams: Streams) -> None:
+def test_unused_index_is_evicted(streams: Streams) -> None:
     world = World(streams.engine, memory_bytes=1)
     for name in ("a", "b"):
         world.describe(name)

@@ -59,14 +59,14 @@ class NoOrigin:
         ('{"a": {"seq": 7, "epoch": 2}, "b": "latest"}', Bound("earliest", {"a": Point(7, 2), "b": "latest"})),
     ],
 )
-def test_what_a_start_may_be(text: str, bound: Bound) -> None:
+def test_valid_starting_offsets(text: str, bound: Bound) -> None:
     assert parse_bounds(text, "startingOffsets") == bound
 
 
 @pytest.mark.parametrize(
     "text", ["first", "{", '{"a": -1}', '{"a": true}', '{"a": "first"}', '{"a": {"epoch": 1}}', "[]"]
 )
-def test_what_a_start_may_not_be(text: str) -> None:
+def test_invalid_starting_offsets(text: str) -> None:
     with pytest.raises(ValueError, match="accepted is earliest, latest or JSON"):
         parse_bounds(text, "startingOffsets")
 

@@ -89,7 +89,7 @@ def test_masks_are_joined_and_cut_as_ranges_are(ours: list[tuple[int, int]], oth
 
 
 @given(RANGES)
-def test_what_is_packed_comes_out_as_it_went_in(ranges: list[tuple[int, int]]) -> None:
+def test_packed_mask_round_trip(ranges: list[tuple[int, int]]) -> None:
     assert Mask.unpacked(Mask.of(ranges).packed()).ranges() == ranges
 
 

@@ -60,7 +60,7 @@ def test_table_that_a_catalog_lost_keeps_its_tags(lake: Catalog, tmp_path: Path,
     assert len(rows_of(rebuilt, tagged)) == 50
 
 
-def test_a_catalog_that_nobody_knows_is_refused() -> None:
+def test_unknown_catalog_is_refused() -> None:
     with pytest.raises(SettingsError, match="archive_catalog nowhere"):
         pointer_of(FakeDisk(), "data/archive", "nowhere", "kept.records")
     with pytest.raises(SettingsError, match="names no namespace"):

@@ -29,7 +29,7 @@ def test_java_home_comes_first_then_the_path(tmp_path: Path) -> None:
     assert java_home({"PATH": str(other / "bin")}) == other
 
 
-def test_one_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+def test_old_java_is_skipped(tmp_path: Path) -> None:
     old, new = fake_java(tmp_path / "old", "11.0.2"), fake_java(tmp_path / "new", "17.0.1")
     assert java_home({"JAVA_HOME": str(old), "PATH": str(new / "bin")}) == new
 

@@ -55,7 +55,7 @@ def test_a_row_without_data_or_topic_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ['1},{"data":2', '1,"tag":"a"', "", "x", "[1", "1 2", '"\\x"'])
 @pytest.mark.parametrize("column", ["data", "meta"])
-def test_what_is_not_one_value_of_json_is_refused(column: str, text: str) -> None:
+def test_invalid_json_value_is_refused(column: str, text: str) -> None:
     """Sent as it stands, text that ends a record and begins another would be two of them."""
     rows = {"data": ["1", "1"], "meta": ["{}", "{}"]}
     rows[column][1] = text

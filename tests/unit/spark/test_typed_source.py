@@ -125,7 +125,7 @@ def test_a_schema_that_changed_since_is_reported_and_a_stream_goes_on_anew(place
         chosen.rows()
 
 
-def test_what_cannot_be_typed_is_refused(place: TypedPlace) -> None:
+def test_untyped_stream_is_refused(place: TypedPlace) -> None:
     place.folder.append("plain", 1)
     place.folder.seal()
     for topic in ("plain", "nowhere"):

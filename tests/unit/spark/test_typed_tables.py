@@ -68,7 +68,7 @@ def test_readers_prune_files_by_the_times_of_entries(described: Described) -> No
     assert shown(described) == described.promoted("orders")
 
 
-def test_what_fits_no_column_is_not_lost(described: Described) -> None:
+def test_misfit_values_are_in_the_rest(described: Described) -> None:
     odd = [{"id": 1, "more": {"a": [1]}}, {"id": 2, "paid": None}, {"id": 3, "total": 2**60 + 1}]
     odd += [{"id": 2**70, "lines": [{"n": 1}], "name": ""}, {"id": 4}]
     described.append("orders", *odd)

@@ -43,7 +43,7 @@ def test_values_are_cut_out_verbatim(body: bytes, values: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[1", b"[1] 2", b"\xff", b'["\xc3"]', b"{a:1}", b"[1,]"])
-def test_what_is_not_json_is_refused(body: bytes) -> None:
+def test_invalid_json_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequestError):
         read_json(body, None)
 
@@ -84,7 +84,7 @@ def test_any_part_of_stored_bytes_can_be_read(body: bytes, begin: int, length: i
 
 
 @pytest.mark.parametrize("data", [b'"not base64!"', b'"abc"', b'{"a":1}', b"12", b'"==ab"'])
-def test_what_the_other_protocol_wrote_and_did_not_mean_as_bytes_stays_json(data: bytes) -> None:
+def test_v0_record_without_content_type_stays_json(data: bytes) -> None:
     entry = Entry(memoryview(data), META)
     assert entry.size == len(data)
     assert entry.part(0, entry.size) == data

@@ -69,7 +69,7 @@ def test_changes_of_the_other_protocol_touch_as_well(streams: Streams, timers: T
     assert waiting.touched
 
 
-def test_a_cursor_hears_of_what_came_before_the_wait(streams: Streams, timers: Timers) -> None:
+def test_change_after_the_cursor_and_before_the_wait_is_reported(streams: Streams, timers: Timers) -> None:
     touch = touched_stream(streams)
     first = touch.journal.cursor
     change(streams, "insert", after={})
@@ -93,7 +93,7 @@ def test_queries_hear_of_rows_before_and_after(streams: Streams, timers: Timers)
     assert (was.touched, now.touched, other.touched) == (True, True, False)
 
 
-def test_membership_hears_of_rows_that_come_and_go(streams: Streams, timers: Timers) -> None:
+def test_membership_key_is_touched_by_added_and_removed_rows(streams: Streams, timers: Timers) -> None:
     touch = touched_stream(streams)
     by_tenant = activate(touch, "tenant")
     key = membership_key(by_tenant, ["t"])
@@ -113,7 +113,7 @@ def test_membership_hears_of_rows_that_come_and_go(streams: Streams, timers: Tim
         assert waiting.touched == touched, (operation, before, after)
 
 
-def test_a_projection_hears_of_its_field(streams: Streams, timers: Timers) -> None:
+def test_projection_key_is_touched_by_its_field(streams: Streams, timers: Timers) -> None:
     touch = touched_stream(streams)
     by_tenant = activate(touch, "tenant")
     used: dict[str, Any] = {"templateIdsUsed": [by_tenant]}
@@ -186,7 +186,7 @@ def test_waits_that_ask_for_less(streams: Streams, timers: Timers) -> None:
     assert {coarse.outcomes[0].kind, unknown.outcomes[0].kind} == {"tableKey"}
 
 
-def test_what_came_before_a_template_counts_for_old_cursors(streams: Streams, timers: Timers) -> None:
+def test_changes_before_a_template_touch_old_cursors(streams: Streams, timers: Timers) -> None:
     touch = touched_stream(streams)
     begin = touch.journal.cursor
     change(streams, "insert", None, {"tenant": "t"})
@@ -203,7 +203,7 @@ def test_what_came_before_a_template_counts_for_old_cursors(streams: Streams, ti
     assert waiting.touched, "what was collected was not looked at for it"
 
 
-def test_a_template_that_nobody_uses_goes_and_whoever_waits_by_it_is_notified(streams: Streams, timers: Timers) -> None:
+def test_unused_template_is_deactivated_and_its_waiters_woken(streams: Streams, timers: Timers) -> None:
     touch = touched_stream(streams)
     short = activate(touch, "tenant", ttl_ms=1000)
     waiting = Waiting(touch, watch_key(short, ["t"]), templateIdsUsed=[short])
@@ -254,7 +254,7 @@ def test_the_end_of_touches_ends_every_wait(streams: Streams, timers: Timers) ->
     assert waiting.stale and touch.journal.waiters == 0
 
 
-def test_what_is_lost_counts_as_touched(streams: Streams, timers: Timers) -> None:
+def test_lost_entries_touch_every_key(streams: Streams, timers: Timers) -> None:
     touch = touched_stream(streams)
     waiting = Waiting(touch, USERS)
     streams.engine.put_topic("s", TopicConfigPatch(cap_records=1), lambda outcome: None)
@@ -276,13 +276,13 @@ def test_settle_query_waits_until_invalidation_caught_up(streams: Streams, timer
     assert reported == ["at once", "later"]
 
 
-def test_those_nobody_asks_for_are_let_go(streams: Streams, timers: Timers) -> None:
+def test_unused_invalidations_are_stopped(streams: Streams, timers: Timers) -> None:
     touch = touched_stream(streams)
     timers.advance(3_600_000 + 60_000)
     assert touch_of(streams).journal.epoch != touch.journal.epoch
 
 
-def test_many_who_wait_are_notified_in_turns_and_each_once(streams: Streams, timers: Timers) -> None:
+def test_many_waiters_are_woken_in_turns_once_each(streams: Streams, timers: Timers) -> None:
     touch = touched_stream(streams)
     waits = [Waiting(touch, POSTS) for _ in range(1000)]
     others = [Waiting(touch, USERS) for _ in range(10)]
@@ -295,7 +295,7 @@ def test_many_who_wait_are_notified_in_turns_and_each_once(streams: Streams, tim
     assert touch.journal.waiters == 0
 
 
-def test_a_generation_costs_what_it_touches_and_not_who_waits() -> None:
+def test_generation_cost_depends_on_touched_keys() -> None:
     class Counted(dict[int, set[Waiter]]):
         looked = 0
 
@@ -343,7 +343,7 @@ def test_a_journal_keeps_its_part_of_the_keys_of_all(streams: Streams, monkeypat
     assert one.journal.size == 500
 
 
-def test_what_a_journal_forgets_counts_as_touched() -> None:
+def test_dropped_keys_count_as_touched() -> None:
     journal = Journal("e", lambda: 3)
     for key in range(5):
         journal.touch([key], key, 0)

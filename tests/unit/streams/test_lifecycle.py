@@ -31,7 +31,7 @@ def test_settings_that_could_not_be_kept_are_refused_and_the_name_stays_free(
     assert create(streams, "a", ttl_s=TTL_S_MAX).created
 
 
-def test_two_who_create_the_same_at_once_both_have_it(streams: Streams) -> None:
+def test_concurrent_creations_of_one_stream_succeed(streams: Streams) -> None:
     hold(streams.engine)
     answers: list[Created | TopicsError] = []
     for _ in range(2):
@@ -82,7 +82,7 @@ def test_a_lifetime_slides_with_every_use_and_not_with_a_look(streams: Streams, 
         streams.info("a")
 
 
-def test_what_is_over_goes_by_itself(streams: Streams, clock: ManualClock) -> None:
+def test_expired_stream_is_deleted(streams: Streams, clock: ManualClock) -> None:
     create(streams, "a", ttl_s=10)
     create(streams, "b", expires_ms=clock.now_ms() + 5_000)
     create(streams, "c")
@@ -184,7 +184,7 @@ def test_a_lifetime_that_began_while_the_clock_ran_ahead_is_mended_by_the_next_u
     assert not list(streams.engine.core.names), "nobody had to look"
 
 
-def test_what_is_over_while_the_log_takes_no_writes_goes_when_it_does(clock: ManualClock) -> None:
+def test_expired_stream_is_deleted_after_a_read_only_log_recovers(clock: ManualClock) -> None:
     fs = FaultyFileSystem(FakeDisk())
     streams = inline_streams(open_engine(fs, clock, full_disk_reserve_bytes=0))
     for name in ("seen", "unseen", "source"):

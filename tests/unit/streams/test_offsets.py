@@ -40,7 +40,7 @@ def test_the_digits_are_those_of_crockford_with_zero_bits_in_front() -> None:
 @pytest.mark.parametrize(
     "bad", ["", "0", "-2", "U" * 26, "8" + "0" * 25, "0" * 25, "0" * 27, "0" * 25 + "-", "0" * 25 + "é"]
 )
-def test_anything_else_is_no_offset(bad: str) -> None:
+def test_invalid_offset_is_refused(bad: str) -> None:
     with pytest.raises(InvalidRequestError):
         decode_offset(bad)
 
@@ -68,7 +68,7 @@ def test_a_place_beyond_the_end_is_none(streams: Streams) -> None:
         read_offset(topic, encode_offset(topic.epoch + 1, 9), beyond_end=True)
 
 
-def test_what_a_fork_inherited_keeps_its_offsets(streams: Streams) -> None:
+def test_inherited_entries_keep_their_offsets(streams: Streams) -> None:
     create(streams, "a", body=b"1")
     append(streams, "a", b"2")
     shared = tail_offset(streams.topic("a"))

@@ -135,7 +135,7 @@ def test_a_text_is_cut_between_characters_and_lines_where_there_is_room_for_one(
         assert not any(one.endswith(b"\r") and other.startswith(b"\n") for one, other in pairwise(parts))
 
 
-def test_what_is_no_utf_8_is_cut_anywhere(streams: Streams) -> None:
+def test_invalid_utf8_is_split_anywhere(streams: Streams) -> None:
     create(streams, "a")
     append(streams, "a", bytes([0x80] * 9 + [0x41, 0x80, 0x80]))
     found = [slice_of(streams, "a", Position(0, at), max_bytes=4, splits=True).position for at in (0, 4, 7)]

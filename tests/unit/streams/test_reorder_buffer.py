@@ -56,7 +56,7 @@ def test_a_batch_whose_predecessor_does_not_come_is_refused(streams: Streams, ti
     assert text(streams, "a") == "<0><1>"
 
 
-def test_what_is_far_ahead_or_held_already_is_refused_at_once(streams: Streams) -> None:
+def test_batch_far_ahead_or_held_twice_is_refused(streams: Streams) -> None:
     with pytest.raises(ProducerGapError):
         send(streams, AHEAD_MAX + 1)
     send(streams, 2)

@@ -32,7 +32,7 @@ def reported(streams: Streams) -> list[tuple[str, str]]:
     return [(one["event"], one["stream"]) for one in entries(streams)]
 
 
-def test_everything_that_becomes_of_a_stream_is_reported_in_order(streams: Streams) -> None:
+def test_registry_reports_events_in_order(streams: Streams) -> None:
     _, turns = opened(streams)
     create(streams, "a", "application/json")
     streams.update_schema("a", b'{"routingKey":{"jsonPointer":"/k","required":false}}', lambda outcome: None)
@@ -250,7 +250,7 @@ def test_an_entry_that_is_refused_for_good_holds_up_nothing(streams: Streams, mo
 
 
 @pytest.mark.parametrize("name", [REGISTRY_STREAM, METRICS_STREAM])
-def test_nobody_else_writes_them(streams: Streams, name: str) -> None:
+def test_writes_by_users_are_refused(streams: Streams, name: str) -> None:
     SystemStreams(streams, SystemOptions(), Turns().later, Around).start()
     json = "application/json"
 
@@ -282,7 +282,7 @@ def test_a_stream_that_had_the_name_before_is_left_alone(
     assert streams.engine.core.directory.find(REGISTRY_STREAM) is None
 
 
-def test_they_count_against_no_limit_and_are_archived_by_nobody(disk: FakeDisk, clock: ManualClock) -> None:
+def test_system_streams_are_not_limited_or_archived(disk: FakeDisk, clock: ManualClock) -> None:
     streams = inline_streams(open_engine(disk, clock, limits=Limits(max_topics=2), segment_max_events=1))
     turns = Turns()
     SystemStreams(streams, SystemOptions(streams_metrics=False), turns.later, Around).start()
@@ -345,7 +345,7 @@ def test_an_interval_of_each_metric_every_ten_seconds(metrics: MetricsWorld) -> 
     assert again[0]["windowEnd"] == again[1]["windowStart"]
 
 
-def test_what_is_too_old_goes(metrics: MetricsWorld) -> None:
+def test_old_metrics_are_evicted(metrics: MetricsWorld) -> None:
     metrics.pass_seconds(100)
     ends = {one["windowEnd"] for one in metrics.intervals()}
     assert 5 <= len(ends) <= 7 and min(ends) >= metrics.clock.now_ms() - 60_000

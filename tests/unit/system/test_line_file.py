@@ -22,7 +22,7 @@ def test_lines_come_in_their_order_and_all_of_them_before_the_end(tmp_path: Path
     assert path.read_bytes() == b"".join(b"%d\n" % number for number in range(5_000))
 
 
-def test_what_is_too_much_is_lost_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excess_lines_are_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe without a reader stands for a disk that does not answer."""
     monkeypatch.setattr(request_logs, "WAITING_MAX", 10)
     pipe = tmp_path / "pipe"

@@ -40,7 +40,7 @@ def names(disk: FakeDisk) -> str:
 
 class TestFileContent:
     @pytest.mark.parametrize("survive", Survival)
-    def test_what_was_synced_survives_everything(self, disk: FakeDisk, survive: Survival) -> None:
+    def test_synced_data_survives_every_crash(self, disk: FakeDisk, survive: Survival) -> None:
         for seed in SEEDS:
             assert content(disk.clone().crash(survive, seed), "/d/f") == b"durable"
 
@@ -81,7 +81,7 @@ class TestFileContent:
         assert content(after, "/d/f") == b"durable not yet"
         assert content(after, "/d/h") == b"g"
 
-    def test_what_a_killed_process_left_still_waits_for_a_sync(self, disk: FakeDisk) -> None:
+    def test_writes_of_a_killed_process_are_still_unsynced(self, disk: FakeDisk) -> None:
         disk.open("/d/f", write=True).write_at(0, b"D")
         disk.open("/d/g", create=True)
         after = disk.crash(Survival.EVERYTHING)

@@ -106,7 +106,7 @@ def test_a_failed_call_does_not_reach_the_inner_file_system() -> None:
         assert len(inner.trace) < len(expected.trace)
 
 
-def test_what_a_failed_sync_should_have_written_is_shown_and_lost_with_the_power() -> None:
+def test_failed_sync_leaves_readable_bytes_that_a_power_cut_loses() -> None:
     fs = FaultyFileSystem(disk := FakeDisk())
     fs.make_dirs("/d")
     file = fs.open("/d/a", create=True)

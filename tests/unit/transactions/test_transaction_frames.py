@@ -70,7 +70,7 @@ def test_no_other_kind_finds_a_block_in_it(kind: FrameKind, head: bytes) -> None
 
 
 @pytest.mark.parametrize("body", [b"", b"TXS1", b"TXS1" + b"\xff" * 4, b"XXXX" + bytes(20)])
-def test_what_is_none_is_refused(body: bytes) -> None:
+def test_invalid_frames_are_refused(body: bytes) -> None:
     with pytest.raises((ValueError, StructError)):
         decode_stage(memoryview(body))
     with pytest.raises((ValueError, StructError)):

@@ -62,7 +62,7 @@ def test_portions_are_what_one_parser_makes_of_it(portion_bytes: int, seed: int)
         assert read(text + b', "x":[1,{}]}')[1] == len(text) - 1, "what follows the array is not read"
 
 
-def test_what_one_parser_refuses_is_refused(portion_bytes: int, seed: int) -> None:
+def test_invalid_arrays_are_refused(portion_bytes: int, seed: int) -> None:
     rng = random.Random(seed)
     refused = 0
     for text in arrays(seed, 600):

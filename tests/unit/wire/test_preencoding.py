@@ -65,7 +65,7 @@ def test_a_draft_is_the_encoding_of_its_batch(small_steps: int, seed: int) -> No
     assert moved > 20
 
 
-def test_what_does_not_fit_is_not_taken() -> None:
+def test_mismatched_numbers_are_refused() -> None:
     records = [Record(b"1"), Record(b"2")]
     draft = drawn(records, 8, TS, None)
     assert draft.fits(2, 8, TS, None)

@@ -17,7 +17,7 @@ METAS = [
 
 
 @pytest.mark.parametrize("meta", METAS)
-def test_what_was_stamped_is_read_and_the_rest_comes_back_to_the_byte(meta: bytes | None) -> None:
+def test_stamp_is_read_and_the_meta_restored_to_the_byte(meta: bytes | None) -> None:
     stamped = stamp(meta, "jobs:eu", 5, 17)
     assert read_provenance(stamped) == Provenance("jobs:eu", meta)
     reported = json.loads(stamped)
@@ -77,7 +77,7 @@ def test_only_the_last_queue_is_notified() -> None:
     assert read_provenance(twice) == Provenance("second", b'{"a":1}')
 
 
-def test_keys_that_somebody_wrote_in_another_way_are_understood() -> None:
+def test_dead_letter_keys_in_other_forms_are_parsed() -> None:
     found = read_provenance(b'{"a":1,"$dead_letter_from":"jobs","$dead_letter_src_seq":"4"}')
     assert found == Provenance("jobs", b'{"a":1}')
 
@@ -86,5 +86,5 @@ def test_keys_that_somebody_wrote_in_another_way_are_understood() -> None:
     "meta",
     [None, b'{"a":1}', b'{"x":"$dead_letter_from"}', b'{"$dead_letter_from":5}', b'{"y":{"$dead_letter_from":"q"}}'],
 )
-def test_others_are_no_dead_letters(meta: bytes | None) -> None:
+def test_other_records_are_not_dead_letters(meta: bytes | None) -> None:
     assert read_provenance(meta) is None

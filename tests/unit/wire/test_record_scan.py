@@ -81,7 +81,7 @@ def test_whitespace_around_payloads_counts_as_theirs() -> None:
         b'{"$seq":1,"$ts":5,"data":1,"$tag":"a","meta":{}}',
     ],
 )
-def test_what_is_no_fragment(text: bytes) -> None:
+def test_invalid_fragment_is_none(text: bytes) -> None:
     assert read_fragment(text, 0, len(text)) is None
 
 

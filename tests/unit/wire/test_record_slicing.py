@@ -136,11 +136,11 @@ def test_ranges_that_were_cut_already_stay_cut() -> None:
     assert without_nodes(view, [(0, 2), (3, 5)], (node_suffix("b"),)) == [(0, 2), (4, 5)]
 
 
-def test_a_record_without_a_node_belongs_to_nobody() -> None:
+def test_record_without_node_matches_no_node_filter() -> None:
     assert without_nodes(VIEW, [(0, 1)], (node_suffix(""),)) == [(0, 1)]
 
 
-def test_a_payload_that_looks_like_a_head_fools_nobody() -> None:
+def test_payload_that_looks_like_a_head_is_not_a_head() -> None:
     view = view_of([Record(b'{"x":1,"$node":"n","data":2}')])
     assert without_nodes(view, [(0, 1)], (node_suffix("n"),)) == [(0, 1)]
 

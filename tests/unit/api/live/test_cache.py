@@ -3,7 +3,7 @@
 from tests.unit.api.live.rig import Rig
 
 
-def test_many_who_come_back_at_once_share_what_the_first_one_read() -> None:
+def test_reconnecting_followers_share_cached_frames() -> None:
     rig = Rig()
     rig.append("t", 10)
     followers = [rig.follow("t", limit=5) for _ in range(100)]
@@ -38,7 +38,7 @@ def test_an_expired_record_is_not_delivered_from_memory() -> None:
     assert second.story() == [("from_seq_too_old", 1, 3), "caught_up"]
 
 
-def test_a_small_frame_does_not_slow_down_who_is_far_behind() -> None:
+def test_small_frame_does_not_slow_a_follower_far_behind() -> None:
     rig = Rig()
     rig.put("t")
     live = rig.follow("t")

@@ -45,7 +45,7 @@ def test_more_followers_than_a_tick_serves_still_share_one_frame() -> None:
     assert len({id(f.sink.frames[-1][1].data) for f in followers}) == 1
 
 
-def test_who_gets_a_turn_gets_all_there_is_by_then() -> None:
+def test_turn_delivers_all_records_so_far() -> None:
     """A record that comes during a round goes with that round to every follower that still waits for it."""
     rig = Rig()
     rig.put("t")
@@ -114,7 +114,7 @@ def test_a_full_connection_is_given_nothing_more_and_then_one_larger_batch() -> 
     assert slow.story() == quick.story() == [[5]]
 
 
-def test_the_end_of_a_topic_is_reported_to_everyone_also_to_who_was_full() -> None:
+def test_deletion_is_reported_to_every_follower_including_full_ones() -> None:
     rig = Rig()
     rig.append("t")
     quick, slow = rig.follow("t"), rig.follow("t")
@@ -295,7 +295,7 @@ def test_large_frames_are_given_to_fewer_in_a_tick() -> None:
     assert all(follower.story() == ["caught_up", [1], [2]] for follower in followers)
 
 
-def test_what_cannot_be_read_back_is_reported_and_ends_the_following() -> None:
+def test_unreadable_records_end_the_subscription_with_an_error() -> None:
     rig = Rig()
     rig.append("t", 3)
     live = rig.follow("t")
@@ -344,7 +344,7 @@ def test_a_topic_deleted_while_its_cold_part_is_read_is_reported() -> None:
     assert follower.story() == ["deleted"]
 
 
-def test_who_comes_to_follow_a_destination_gets_what_its_source_has() -> None:
+def test_new_follower_of_a_destination_gets_pending_copies() -> None:
     rig = Rig()
     rig.route("a", "b")
     later: list[Callable[[], None]] = []

@@ -61,7 +61,7 @@ def test_a_connection_without_room_gets_nothing(rig: Rig) -> None:
     assert follower.story() == [[1]]
 
 
-def test_a_topic_that_nobody_follows_is_put_off_without_a_word(rig: Rig) -> None:
+def test_deferred_topic_without_followers_sends_no_notice(rig: Rig) -> None:
     defer(rig, True)
     rig.engine.watch("low", lambda: None)
     rig.append("low")

@@ -59,7 +59,7 @@ def play(scene: Callable[[Rig], Coroutine[Any, Any, None]]) -> Rig:
     return rig
 
 
-def test_what_is_there_is_answered_at_once() -> None:
+def test_available_records_are_answered_immediately() -> None:
     async def scene(rig: Rig) -> None:
         rig.append("t", 3)
         poll = Poll(rig, "t", 1)
@@ -69,7 +69,7 @@ def test_what_is_there_is_answered_at_once() -> None:
     play(scene)
 
 
-def test_those_who_wait_at_the_same_place_share_one_read() -> None:
+def test_requests_at_one_position_share_a_read() -> None:
     async def scene(rig: Rig) -> None:
         rig.append("t")
         polls = [Poll(rig, "t", 1) for _ in range(50)]

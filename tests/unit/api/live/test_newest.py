@@ -75,7 +75,7 @@ def test_it_is_the_frame_of_a_read(seed: int) -> None:
     assert made > 30
 
 
-def test_those_who_follow_get_it_without_a_read() -> None:
+def test_live_followers_get_the_last_block_without_a_read() -> None:
     rig = Rig()
     rig.put("t")
     follower = rig.follow("t", include_tags=True)

@@ -129,7 +129,7 @@ def test_short_ticks_that_follow_each_other_make_a_pause_together() -> None:
     assert bench.run_queue.hold(Greedy())
 
 
-def test_who_waits_for_the_end_of_a_pause_is_not_overtaken() -> None:
+def test_workers_waiting_for_a_pause_run_first() -> None:
     bench = Bench()
     bench.run_queue.add(Greedy(ALLOWANCE))
     bench.tick()

@@ -40,7 +40,7 @@ def test_many_records_are_read_as_any_are(body: bytes) -> None:
         b'{"records":[{"data":1}],"delay_ms":-1}', b'{"records":[{"data":1,"tag":5}]}', b'{"records":[{"data":1}]} x',
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_refused_alike(body: bytes) -> None:
+def test_invalid_bodies_are_refused_alike(body: bytes) -> None:
     found = []
     for decode in (decode_many, decode_ascii):
         with pytest.raises(msgspec.DecodeError) as refused:
@@ -51,7 +51,7 @@ def test_what_cannot_be_read_is_refused_alike(body: bytes) -> None:
 
 @pytest.mark.parametrize("topic", ["orders", 'a"b', "100%d", "%%b", "ä/1"])
 @pytest.mark.parametrize("spent_us", [[0], [213, 4_999, 5_000, 5_001], [12_345_678, 7], [7, 7, 0]], ids=len)
-def test_those_who_share_a_block_are_answered_as_each_alone_would_be(topic: str, spent_us: list[int]) -> None:
+def test_batched_answers_equal_single_answers(topic: str, spent_us: list[int]) -> None:
     first, befores = 999, [b'"op":"ack","request_id":"%d",', b"", b'"op":"ack",', b""][: len(spent_us)]
     outcome = AppendResult(topic, first, first + len(spent_us) - 1, 5000, wal_append_ms=0.031, fsync_ms=1.5)
     together = encode_singles(outcome, befores, [us / 1e6 for us in spent_us])

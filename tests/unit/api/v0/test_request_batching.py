@@ -152,7 +152,7 @@ def test_both_ways_answer_alike() -> None:
     assert short.keys() == long.keys()
 
 
-def test_who_brings_several_records_is_not_gathered_for_a_while() -> None:
+def test_requests_with_several_records_pause_batching() -> None:
     world = World()
     head, other = world.head(), world.head()
     several, one = b'{"records":[{"data":1},{"data":2}]}', b'{"records":[{"data":1}]}'

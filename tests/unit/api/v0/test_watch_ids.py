@@ -73,7 +73,7 @@ def test_an_id_reports_its_generation(count: int) -> None:
     "text",
     ["", "!", "é", "e30x", "bnVsbA", "W10", "eyJhIjotMX0", "eyJhIjoxLjV9", "eyJhIjoiMSJ9", "AQ", "AgAA", "A" * 9],
 )
-def test_what_is_no_id_is_none(text: str) -> None:
+def test_invalid_event_id_is_none(text: str) -> None:
     assert read_id(text, ["a"]) is None
 
 

@@ -99,7 +99,7 @@ def test_large_events_are_not_kept_for_the_end_of_the_turn() -> None:
     assert len(watch.channel.writes) == 2
 
 
-def test_who_is_full_gets_nothing_more_and_reads_on_later() -> None:
+def test_full_connection_continues_after_it_drained() -> None:
     watch = Watch(3)
     watch.events()
     watch.channel.room_left = 1

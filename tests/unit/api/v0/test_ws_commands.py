@@ -57,7 +57,7 @@ def test_every_command_is_read() -> None:
         (b'{"op":"subscribe","request_id":"r","topics":{"a":5}}', "invalid_request", "r"),
     ],
 )
-def test_what_is_not_a_command_is_refused(text: bytes, code: str, request_id: object) -> None:
+def test_invalid_command_is_refused(text: bytes, code: str, request_id: object) -> None:
     assert refusal(text) == (code, request_id)
 
 
@@ -131,7 +131,7 @@ def test_the_same_wishes_share_a_feed() -> None:
     assert one == other and hash(one) == hash(other)
 
 
-def test_what_to_follow_no_longer() -> None:
+def test_unsubscribe_lists_distinct_topics() -> None:
     assert names_of(Unsubscribe(topic="a", topics=["b", "a", "b"])) == ["a", "b"]
     with pytest.raises(InvalidRequestError):
         names_of(Unsubscribe())

@@ -49,7 +49,7 @@ def test_answers_that_come_together_count_each() -> None:
     assert (sent, len(replies)) == ([b"1", b"234", b"last"], 0)
 
 
-def test_a_place_that_is_withdrawn_holds_nobody_up() -> None:
+def test_released_position_does_not_block_later_answers() -> None:
     sent: list[bytes] = []
     replies = Replies(sent.append)
     first = replies.later()

@@ -121,11 +121,11 @@ def test_plain_publishes_are_taken_together() -> None:
     assert asyncio.run(said(ROWS["plain"], together=False))[2] == 0
 
 
-def test_those_before_another_command_are_taken_together() -> None:
+def test_publishes_before_another_command_are_a_run() -> None:
     assert asyncio.run(said(ROWS["other commands"], together=True))[2] == 2
 
 
-def test_what_came_together_is_answered_by_one_write() -> None:
+def test_run_is_answered_by_one_write() -> None:
     async def scene() -> None:
         site = Site()
         wire = site.open()

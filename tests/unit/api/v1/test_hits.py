@@ -105,7 +105,7 @@ def test_a_field_whose_values_are_the_seqs_is_not_taken_for_the_offset(filled: S
     ]
 
 
-def test_what_was_shown_before_is_shown_as_it_is_described_now(filled: Streams) -> None:
+def test_cached_hit_follows_the_current_description(filled: Streams) -> None:
     def shown() -> list[Any]:
         return [hit["fields"] for hit in json.loads(page(filled, stream_hits, size=2)[0])["hits"]]
 

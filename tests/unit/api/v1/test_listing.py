@@ -22,7 +22,7 @@ def unasked(name: str, default: bool) -> bool:
     return default
 
 
-def test_a_list_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_pages_no_topic_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or a look at a million streams would leave all of them in memory."""
     answers: list[Any] = []
     monkeypatch.setattr(

@@ -104,7 +104,7 @@ def in_world(play: Callable[[World], None]) -> None:
     run(begin())
 
 
-def test_who_sends_arrays_is_not_gathered_for_a_while() -> None:
+def test_arrays_pause_batching() -> None:
     def play(world: World) -> None:
         head = world.head()
         world.ask(head, b"[1,2]")

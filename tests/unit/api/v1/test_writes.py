@@ -66,7 +66,7 @@ def test_a_write_that_fails_is_not_answered_a_second_time_when_its_time_is_over(
     run(play())
 
 
-def test_an_append_that_takes_too_long_learns_that_nobody_knows() -> None:
+def test_slow_append_gets_append_timeout_with_unknown_outcome() -> None:
     async def play() -> None:
         call, streams, writes = Asked(), SlowStreams(), Writes(Deadlines(5.0))
         writes._deadlines = Deadlines(0.0)

@@ -172,7 +172,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_who_waits_for_a_commit_goes_first() -> None:
+def test_commit_waiters_precede_answers() -> None:
     async def test(world: World) -> None:
         world.committing = True
         world.come(1, 2)

@@ -90,7 +90,7 @@ def test_index_files_are_asked_together() -> None:
     assert session.keys() == expected(*FILES)
 
 
-def test_what_was_removed_is_left_out_of_each() -> None:
+def test_removed_entries_are_excluded_from_every_part() -> None:
     session = QuerySession()
     session.ask(More(2, 1, mapped=ALL, removed=((15, 24), (49, 49))))
     assert session.keys() == expected(*FILES) - {f"k{number}" for number in (*range(15, 25), 49)}
