@@ -123,7 +123,10 @@ def test_the_servers_of_the_failover_compose_file_share_a_place_and_nothing_else
         assert service["environment"]["TOPICS_DATA_DIR"].startswith(volume.partition(":")[2] + "/")
         assert service["restart"] == "unless-stopped"
     balancer = (DEPLOY / services["balancer"]["volumes"][0].partition(":")[0]).read_text()
-    assert re.findall(r"^    server (\S+) (\S+):4000$", balancer, re.MULTILINE) == [(name, name) for name in servers]
+    # One backend for the primary, and one for standbys.
+    assert re.findall(r"^    server (\S+) (\S+):4000$", balancer, re.MULTILINE) == 2 * [
+        (name, name) for name in servers
+    ]
     assert all(port.startswith("127.0.0.1:") for service in services.values() for port in service.get("ports", ()))
 
 

@@ -97,6 +97,11 @@ class StandbyReads:
             except (OSError, TopicsError, BackupDamaged, ValueError) as error:
                 self._say(str(error))
                 await self._sleep(_RETRY_S)
+            except Exception:
+                # A defect must not leave readers with a state that grows old without a word.
+                self.failures += 1
+                _log.exception("standby cannot follow")
+                await self._sleep(_RETRY_S)
 
     def close(self) -> None:
         """Ends the threads. Call it after `run` has ended."""

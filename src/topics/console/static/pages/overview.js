@@ -109,6 +109,7 @@ function concerns(now, pipeline) {
   const link = (href, text) => h("a", { href }, text);
   when(now.topics_wal_read_only > 0, "bad", `${plural(now.topics_wal_read_only, "log shard")} ${now.topics_wal_read_only === 1 ? "is" : "are"} read-only. Read the log of the server.`);
   when(now.topics_disk_full > 0, "bad", "The disk is full. Only requests that free space are accepted.");
+  when(now.topics_standby_lag_ms >= 0, "warn", link("#/settings", `This server is a standby: it serves reads that are up to ${duration(now.topics_standby_lag_ms)} old.`));
   when(now.topics_seal_failures > 0, "bad", `Writing a segment failed ${plural(now.topics_seal_failures, "time")} in a row.`);
   when(now.topics_checkpoint_failures > 0, "bad", `A checkpoint failed ${plural(now.topics_checkpoint_failures, "time")} in a row.`);
   when(now.topics_cold_store_paused > 0, "warn", "The object store does not answer. Old records cannot be read until it does.");

@@ -13,12 +13,24 @@ export default async function render(context) {
       card("Your key", mine(me)),
       card("Server", facts([
         ["Version", mono(health.version)], ["Uptime", duration(health.uptime_ms)], ["Topics", count(ready.topics)],
+        ...role(ready),
         ["Keys", me.keys_required ? badge("required", "good") : badge("off: any client that can reach this address has full access", "warn")],
         ["Read-only shards", ready.read_only_shards.length ? badge(ready.read_only_shards.join(", "), "bad") : "none"],
         ["Disk", ready.disk_full ? badge("full", "bad") : badge("OK", "good")],
         ["Description", h("a", { href: "v0/openapi.json" }, "OpenAPI document")],
       ]))),
     card("Limits", note("Each limit is a setting of the server: TOPICS_ and its name in capitals."), limits(me.limits)));
+}
+
+/** The part of the server in failover; nothing for a server without a lease. */
+function role({ role, primary, primary_term: term, lag_ms: lag }) {
+  if (role === "standby") {
+    return [
+      ["Role", badge("standby: reads only", "warn")], ["Lag", duration(lag)],
+      ["Primary", primary ? h("a", { href: `${primary}/console` }, primary) : "unknown"],
+    ];
+  }
+  return term === null ? [] : [["Role", badge("primary", "good")], ["Term", count(term)]];
 }
 
 function mine({ key }) {
