@@ -25,6 +25,7 @@ from topics.log.forward_frames import parts_of
 from topics.log.frame import Frame, FrameKind, decode_block, read_frame
 from topics.log.fs import BytesLike, FileSystem, write_checked
 from topics.log.layout import RESTORED, Layout, is_object_store, wal_file
+from topics.log.posix import PosixFileSystem
 from topics.log.snapshot_files import SnapshotWriter, encode_topic, note_newest
 from topics.model.errors import BackupTargetError, DamagedBackupError, InvalidRequestError, TopicsError, quoted
 from topics.model.seq_ranges import LossReason
@@ -234,7 +235,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 _COPIES = 8
-"""Segments that are fetched from an object store at once."""
+"""Segments that are copied at once; fakes of tests have no locks."""
 
 
 class Restore:
@@ -308,7 +309,7 @@ class Restore:
         return Restored(target.base.number, self._place.lineage, self._moment, self._excluded, topics)
 
     def _copy_segments(self, segments: Sequence[KeptSegment]) -> None:
-        if not is_object_store(self._place.root):
+        if not (is_object_store(self._place.root) or isinstance(self._fs, PosixFileSystem)):
             for segment in segments:
                 self._copy_segment(segment)
             return

@@ -22,6 +22,8 @@ from topics.system.entropy import Entropy
 
 _log = logging.getLogger(__name__)
 _TOKEN_BYTES = 8
+_LOOK_MS = 500
+"""A standby looks at the lease so often, to see soon that it was released."""
 
 
 class Standby:
@@ -59,7 +61,7 @@ class Standby:
         while not self.stop.is_set():
             found = self._try(waits)
             if found is None:
-                self.stop.wait(self._who.lease_ms / RENEWALS / 1000)
+                self.stop.wait(min(self._who.lease_ms / RENEWALS, _LOOK_MS) / 1000)
                 continue
             keeper, newest = found
             self._tell(None)
