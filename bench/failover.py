@@ -41,8 +41,9 @@ _WORKLOADS = (
 _METHOD = """\
 Two servers with a lease of {lease_ms} ms, the storage on the same machine: an S3 server for kills, a folder for the
 larger data. The pause is the time from the fault to the first append of class `remote` that is acknowledged, with
-requests every 20 ms to both servers; `promote` is measured as a command, with its start. Shipping is measured with appends of class `disk`, {rounds} times in turns: a
-server without a backup storage, and a primary with a lease that ships its log to a folder every second."""
+requests every 20 ms to both servers; `promote` is measured as a command, with its start. Shipping is measured with
+appends of class `disk`, {rounds} times in turns: a server without a backup storage, and a primary with a lease that
+ships its log to a folder every second."""
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 
 from tests.crash.harness import dump
 from tests.unit.conftest import FSYNC, REMOTE, append, ask_append, delete, drop, put, read, values
-from tests.unit.ops.folders import OPTIONS, PLACE, back_up, start
+from tests.unit.ops.folders import OPTIONS, PLACE, back_up
 from tests.unit.queues.conftest import claim, make_queue, produce
 from tests.unit.streams.conftest import append as append_to
 from tests.unit.transactions.conftest import begin
@@ -83,7 +83,13 @@ class Machine:
             Place(disk, PLACE), disk, self.options, f"http://{folder}", LEASE_MS, clock, SeededEntropy(entropy),
             lambda address: None,
         )  # fmt: skip
+        self._store = disk
         self.lease: LeaseKeeper | None = None
+
+    def use_store(self, store: FileSystem) -> None:
+        """From here on the place is reached another way than the data folder."""
+        self._store = store
+        self.standby._place, self.standby._leases = Place(store, PLACE), LeasePlace(store, PLACE)
 
     def try_to_start(self, waits: bool = True) -> Engine | None:
         found = self.standby._try(waits)
@@ -91,7 +97,10 @@ class Machine:
             return None
         self.lease, newest = found
         self.standby._prepare(self.lease, newest)
-        engine = start(self._disk, self._clock, self.options, f"boot-{self._entropy}", self._entropy)
+        engine = Engine.recover(
+            self._disk, self.options, self._clock, SeededEntropy(self._entropy),
+            boot_id=f"boot-{self._entropy}", backup_fs=self._store,
+        )  # fmt: skip
         engine.hold_lease(self.lease, self.lease.restored_from)
         return engine
 
