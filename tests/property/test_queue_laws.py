@@ -35,7 +35,7 @@ from topics.queues.leases import (
     WorkerRequest,
 )
 from topics.queues.queue_state import Worker, find_queue
-from topics.testing import FakeDisk, ManualClock, SeededEntropy
+from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
 NODES = ("a", "b")
 COUNTS = st.integers(1, 5)
@@ -74,6 +74,7 @@ class QueueLaws(RuleBasedStateMachine):
         self.options = EngineOptions(
             data_dir="data", wal_shards=shards, wal_file_bytes=8192, segment_max_events=6, disk_reserve_seqs=4
         )
+        self.durability, self.boots = durability, 0
         self.leases_durable = leases_durable
         self.cap_records = cap_records
         self.model = QueueModel(
@@ -101,7 +102,7 @@ class QueueLaws(RuleBasedStateMachine):
             self.engine.put_topic("dead", TopicConfigPatch(type=TopicType.QUEUE, durability=durability), _ignore)
 
     def start(self) -> None:
-        self.engine = Engine.recover(self.disk, self.options, self.clock, self.entropy, boot_id="one")
+        self.engine = Engine.recover(self.disk, self.options, self.clock, self.entropy, boot_id=f"boot-{self.boots}")
 
     def teardown(self) -> None:
         if hasattr(self, "engine"):
@@ -375,13 +376,17 @@ class QueueLaws(RuleBasedStateMachine):
         return not self.jumped or not (self.leases_durable or any(job.ready_at for job in self.model.jobs.values()))
 
     @precondition(is_restart_exact)
-    @rule(clean=st.booleans())
-    def restart(self, clean: bool) -> None:
+    @rule(end=st.sampled_from(("stop", "kill", "power cut")))
+    def restart(self, end: str) -> None:
         self.workers = []
-        if clean:
+        if end == "stop":
             self.engine.close_inline()
-        else:
+        elif end == "kill" or self.durability is not Durability.FSYNC:
             self.engine._lock.release()
+        else:
+            # Only this class keeps everything.
+            self.disk = self.disk.crash(Survival.NOTHING)
+            self.boots += 1
         self.start()
         self.model.restart(self.leases_durable, self.clock.now_ms())
 
