@@ -278,6 +278,27 @@ def _default(field: str, described: dict[str, Any], schema: dict[str, Any]) -> s
     return "" if default is None and "Default:" in described["description"] else f"`{json.dumps(default)}`"
 
 
+def body(path: str) -> Iterator[str]:
+    """The fields of the request body of a route that is called by POST."""
+    content = openapi()["paths"][path]["post"]["requestBody"]["content"]
+    yield from _properties(content["application/json"]["schema"])
+
+
+def answer(path: str, *parts: str) -> Iterator[str]:
+    """The fields of an answer to POST, or of a part of it."""
+    schema = openapi()["paths"][path]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+    for part in parts:
+        schema = schema["properties"][part]
+    yield from _properties(schema)
+
+
+def _properties(schema: dict[str, Any]) -> Iterator[str]:
+    yield "| field | meaning |"
+    yield "|---|---|"
+    for field, described in schema["properties"].items():
+        yield f"| `{field}` | {described['description']} |"
+
+
 def websocket_fields(message: str) -> Iterator[str]:
     """The fields of a WebSocket command, or of all frames."""
     from topics.api.v0.websocket_help import FIELDS  # noqa: PLC0415
@@ -482,7 +503,7 @@ def _type_name(annotation: object) -> str:
 
 TABLES: dict[str, Callable[..., Iterator[str]]] = {
     "formats": formats, "settings": settings, "metrics": metrics, "commands": commands,
-    "calls": calls, "fields": fields, "parameters": parameters, "errors": errors,
+    "calls": calls, "fields": fields, "body": body, "answer": answer, "parameters": parameters, "errors": errors,
     "files": files, "websocket_fields": websocket_fields, "limits": limits,
     "layout": layout, "kinds": kinds, "versions": versions,
     "routes": routes, "log_events": log_events, "connector_options": connector_options, "glossary": glossary,

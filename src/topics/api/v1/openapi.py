@@ -12,6 +12,7 @@ import msgspec
 from topics.api.app import Parameter
 from topics.api.error_responses import V1_CODE_BY_STATUS, V1_STATUS_BY_CODE
 from topics.api.openapi import JSON, REF, OperationSpec, ParameterSpec, ResponseSpec, Schema, write_operation
+from topics.api.v1.search_help import AGGREGATE_FIELDS, COVERAGE, SEARCH_ANSWER, SEARCH_FIELDS
 from topics.api.v1.stream_details import ListedStream
 from topics.api.v1.subscriptions import ClaimRequest, LinkRequest, ReleaseRequest
 from topics.streams.subscriptions.subscription import SubscriptionRequest
@@ -108,6 +109,11 @@ ENTRIES: dict[str, type | Schema] = {
     "text/event-stream": _TEXT,
     "*/*": _BYTES,
 }
+
+
+def _described(properties: dict[str, Schema], texts: dict[str, str]) -> dict[str, Schema]:
+    """The properties with their help texts."""
+    return {name: {**schema, "description": texts[name]} for name, schema in properties.items()}
 
 
 def _object(**required: Schema) -> Schema:
@@ -215,7 +221,7 @@ _SEARCH_FIELDS: Schema = {
 SEARCH_BODY: Schema = {
     "type": "object",
     "additionalProperties": False,
-    "properties": {**_SEARCH_FIELDS, "search_after": {"type": "array"}},
+    "properties": _described({**_SEARCH_FIELDS, "search_after": {"type": "array"}}, SEARCH_FIELDS),
 }
 SEARCH_MANY_BODY: Schema = {
     "type": "object",
@@ -231,18 +237,27 @@ SEARCHED_MANY = _object(
     coverage={"type": "object"}, total=_object(value=whole(0), relation={"enum": ["eq", "gte"]}), hits=_LIST,
     next_search_after={"anyOf": [{"type": "object"}, {"type": "null"}]},
 )  # fmt: skip
+_COVERAGE: Schema = {"type": "object", "properties": {name: {"description": text} for name, text in COVERAGE.items()}}
 SEARCHED = _object(
-    stream=_TEXT, snapshot_end_offset=_TEXT, took_ms={"type": "number"}, timed_out=_BOOLEAN,
-    coverage={"type": "object"}, total=_object(value=whole(0), relation={"enum": ["eq", "gte"]}), hits=_LIST,
-    next_search_after={"anyOf": [{"type": "array"}, {"type": "null"}]},
+    **_described(
+        {
+            "stream": _TEXT, "snapshot_end_offset": _TEXT, "took_ms": {"type": "number"}, "timed_out": _BOOLEAN,
+            "coverage": _COVERAGE, "total": _object(value=whole(0), relation={"enum": ["eq", "gte"]}), "hits": _LIST,
+            "next_search_after": {"anyOf": [{"type": "array"}, {"type": "null"}]},
+        },
+        SEARCH_ANSWER,
+    )
 )  # fmt: skip
 AGGREGATE_BODY: Schema = {
     "type": "object",
-    "properties": {
-        "rollup": _TEXT, "from": _MOMENT_OR_MS, "to": _MOMENT_OR_MS, "interval": _TEXT, "q": _TEXT,
-        "group_by": _NAMES_LIST, "measures": {"anyOf": [_NAMES_LIST, {"type": "object"}]}, "timestamp_field": _TEXT,
-        "top": whole(1),
-    },
+    "properties": _described(
+        {
+            "rollup": _TEXT, "interval": _TEXT, "from": _MOMENT_OR_MS, "to": _MOMENT_OR_MS, "q": _TEXT,
+            "group_by": _NAMES_LIST, "measures": {"anyOf": [_NAMES_LIST, {"type": "object"}]},
+            "timestamp_field": _TEXT, "top": whole(1),
+        },
+        AGGREGATE_FIELDS,
+    ),
 }  # fmt: skip
 _TEXT_OR_NULL: Schema = {"anyOf": [_TEXT, {"type": "null"}]}
 AGGREGATED = _object(rollup=_TEXT_OR_NULL, to=_TEXT, interval=_TEXT_OR_NULL, coverage={"type": "object"}, buckets=_LIST)
