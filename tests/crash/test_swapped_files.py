@@ -21,7 +21,10 @@ from tests.property.totals import all_topics
 from tests.unit.conftest import append
 from tests.unit.ops import folders as backups
 from tests.unit.spark import archives
+from tests.unit.spark.archives import ROOT
 from tests.unit.spark.folders import Folder
+from tests.unit.spark.tables import table_of
+from tests.unit.spark.typed import Described, run_typed, typed_entries
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.read import ReadRequest
@@ -33,7 +36,10 @@ from topics.ops.backup.backup_store import BackupDamaged, BackupPlace
 from topics.ops.backup.restore import ALL, Restore, newest_of
 from topics.ops.repair.repair import verify
 from topics.search.file_index.manifest import IndexManifest, IndexStore, check_index_files
-from topics.spark.archive.ledger import ArchiveDamagedError, MissedDeletesError, OtherHistoryError
+from topics.spark.archive.ledger import ArchiveDamagedError, ArchiveStore, MissedDeletesError, OtherHistoryError
+from topics.spark.iceberg.table import TableFollower
+from topics.spark.iceberg.typed_files import folder_of
+from topics.spark.iceberg.typed_tables import TypedTable
 from topics.spark.pipeline.rounds import DamagedNoteError, ShortError
 from topics.testing import FakeDisk, ManualClock, SeededEntropy, Survival
 
@@ -411,3 +417,73 @@ def test_swapped_small_files_of_a_pipeline_bring_no_deleted_record_back() -> Non
         served = set(archives.archived(disk, "one").values())
         assert served == {str(n) for n in range(0, 30, 3)} | {'"more"'}, (one, other)
     assert outcomes["served"] and outcomes["run refused"], outcomes
+
+
+_SCHEMA = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
+
+
+def tables_of_streams() -> tuple[Described, FakeDisk]:
+    """The archive's table and the tables of two streams that differ in nothing but their entries."""
+    described = Described(Folder(clock=ManualClock()))
+    for name in ("one", "two"):
+        described.create(name, _SCHEMA)
+    for first in (0, 8):
+        for ahead, name in ((10, "one"), (50, "two")):
+            described.append(name, *[{"a": ahead + n} for n in range(first, first + 8)])
+        described.folder.seal()
+        run_typed(described.folder.disk, described.folder, 7 + first)
+    assert isinstance(described.folder.disk, FakeDisk)
+    return described, described.folder.disk
+
+
+def problems_of_tables(disk: FakeDisk) -> list[tuple[str, str]]:
+    """What a check of the archive reports of its tables."""
+    found = TableFollower(table_of(disk, 1, 0), ROOT).problems(ArchiveStore(disk, ROOT).load())
+    for name in ("one", "two"):
+        table = table_of(disk, 2, 0, f"{ROOT}/{folder_of(name)}")
+        found += TypedTable(disk, ROOT, folder_of(name), table, 0).problems()
+    return found
+
+
+def assert_swaps_are_reported(ending: str, step: int) -> None:
+    """Every so many pairs of files of the tables: a check reports them, or nothing reads the files any more."""
+    described, whole = tables_of_streams()
+    assert not problems_of_tables(whole)
+    expected = {name: described.promoted(name) for name in ("one", "two")}
+    found = [path for path in files(whole) if "/typed/" in path and path.endswith(ending)]
+    found += [path for path in files(whole) if "/archive/metadata/" in path and path.endswith(ending)]
+    chosen = [(one, other) for one, other in combinations(found, 2) if content(whole, one) != content(whole, other)]
+    reported = 0
+    for one, other in chosen[::step]:
+        disk = whole.clone()
+        swap(disk, one, other)
+        if problems_of_tables(disk):
+            reported += 1
+        else:
+            assert {name: typed_entries(disk, name) for name in expected} == expected, (one, other)
+    assert reported
+
+
+@pytest.mark.parametrize(("ending", "step"), [(".parquet", 2), (".avro", 17), (".metadata.json", 5)])
+def test_swapped_files_of_tables_are_reported(ending: str, step: int) -> None:
+    assert_swaps_are_reported(ending, step)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", [".parquet", ".avro", ".metadata.json"])
+def test_every_pair_of_swapped_files_of_tables_is_reported(ending: str) -> None:
+    assert_swaps_are_reported(ending, 1)
+
+
+def test_swapped_typed_files_are_built_again_after_a_repair() -> None:
+    described, disk = tables_of_streams()
+    expected = {name: described.promoted(name) for name in ("one", "two")}
+    one, other = (next(path for path in files(disk) if f"/typed/{name}/data/" in path) for name in ("one", "two"))
+    swap(disk, one, other)
+    wrong = {where for where, _ in problems_of_tables(disk)}
+    assert {f"/{where}" for where in wrong} == {one, other}
+    for where in wrong:
+        disk.remove(where)
+    run_typed(disk, described.folder, 31)
+    assert not problems_of_tables(disk)
+    assert {name: typed_entries(disk, name) for name in expected} == expected

@@ -30,6 +30,8 @@ from topics.model.settings import SettingsError
 
 _HINT = "version-hint.text"
 _END = ".metadata.json"
+_NUMBER_KEY = "topics.metadata-version"
+"""The property with the number of a metadata file in a folder."""
 
 
 class Version(NamedTuple):
@@ -69,6 +71,16 @@ class Pointer(Protocol):
     def superfluous(self, names: list[str], current: Version, before_ms: int) -> list[str]:
         """Of the names in the table's folder, those of versions that are no longer needed."""
         ...
+
+
+def misplaced(version: Version) -> bool:
+    """Whether a metadata file of a folder is that of another version. Other writers copy the number of the version
+    before and list its file."""
+    claimed, number = version.metadata.properties.get(_NUMBER_KEY), _number(version.location.rpartition("/")[2])
+    if claimed is None or not number or int(claimed) == number:
+        return False
+    before = [entry.metadata_file.rpartition("/")[2] for entry in version.metadata.metadata_log[-1:]]
+    return before != [f"v{number - 1}{_END}"]
 
 
 class FolderPointer:
@@ -120,8 +132,9 @@ class FolderPointer:
         return [name for name in versions if f"{self._folder}/{name}" not in kept]
 
     def _put(self, metadata: TableMetadata, number: int) -> Version:
-        version = Version(metadata, self._path(number))
-        replace_file(self._fs, version.location, metadata.model_dump_json(exclude_none=True).encode())
+        named = metadata.model_copy(update={"properties": {**metadata.properties, _NUMBER_KEY: str(number)}})
+        version = Version(named, self._path(number))
+        replace_file(self._fs, version.location, named.model_dump_json(exclude_none=True).encode())
         self._point_at(number)
         return version
 

@@ -95,6 +95,13 @@ def require_current(metadata: TableMetadata) -> TableRequirement:
     return AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": metadata.current_snapshot_id})
 
 
+def summary_matches(snapshot: Snapshot, listed: Sequence[DataFile]) -> bool:
+    """Whether the data files are those that the summary of a snapshot counts; true if it counts none."""
+    counted: Mapping[str, str] = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+    found = {"total-data-files": len(listed), "total-records": sum([file.record_count for file in listed])}
+    return all(int(counted.get(name, number)) == number for name, number in found.items())
+
+
 def summary_of(
     added: Iterable[DataFile], removed: Iterable[DataFile], before: Snapshot | None, same_rows: bool = False
 ) -> Summary:

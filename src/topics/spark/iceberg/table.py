@@ -23,7 +23,7 @@ from pyiceberg.table.update import TableUpdate
 from topics.log.fs import FileSystem
 from topics.spark.archive.archive_state import ArchiveState, Copied, Dropped, Event, Masked, Owned, Removed, Rewritten
 from topics.spark.archive.data_files import ArchiveFile, Ints, Mask, TableFile, in_parallel, problem_of
-from topics.spark.iceberg.catalogs import Pointer, TableDamagedError, Version
+from topics.spark.iceberg.catalogs import Pointer, TableDamagedError, Version, misplaced
 from topics.spark.iceberg.manifests import (
     PATH_ID,
     RECORDS,
@@ -50,6 +50,7 @@ from topics.spark.iceberg.snapshots import (
     schema_updates,
     snapshot_of,
     snapshot_updates,
+    summary_matches,
     summary_of,
 )
 from topics.system.entropy import Entropy
@@ -276,7 +277,8 @@ class ArchiveTable:
     def problems(self, desired: Mapping[str, TableFile] | None) -> list[tuple[str, str]]:
         """Where the table cannot be read, and where it differs from the desired files; `follow` puts it right.
 
-        Without desired files, the lengths of its data files are checked instead. Nothing is written.
+        Without desired files, the lengths of its data files are checked instead. A swapped file of metadata is found
+        by the paths, totals and version that it has. Nothing is written.
         """
         try:
             version = self._pointer.load()
@@ -286,15 +288,18 @@ class ArchiveTable:
                 return [(version.location, "the table is of another place")]
             self._history, self._shown, self._version = History(self._io), TableContents(), None
             self._load(version.metadata)
-        except TableDamagedError as error:
+            snapshot = version.metadata.current_snapshot()
+            shown = live_files(self._io, self._history.manifests(snapshot))
+        except Exception as error:
+            # Readers of a damaged manifest raise what they find in it.
             return [(self._root, f"the table cannot be read: {error}")]
-        shown = live_files(self._io, self._history.manifests(version.metadata.current_snapshot()))
-        sizes = {
-            file.file_path: file.file_size_in_bytes
-            for files in shown.values()
-            for file in files
-            if file.content == DataFileContent.DATA
-        }
+        listed = [file for files in shown.values() for file in files if file.content == DataFileContent.DATA]
+        foreign = [file.file_path for file in listed if not file.file_path.startswith(f"{self._root}/")]
+        if foreign:
+            return [(self._root, f"the table names {foreign[0]}, a file of another table")]
+        if misplaced(version) or (snapshot is not None and not summary_matches(snapshot, listed)):
+            return [(version.location, "the metadata is not that of the newest version of the table")]
+        sizes = {file.file_path: file.file_size_in_bytes for file in listed}
         return self._lost_of(self._shown.delete_files()) + (
             self._lost_of(sizes) if desired is None else self._differences(desired)
         )

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
-from topics.log.fs import FileSystem, replace_beside_others
+from topics.log.fs import FileSystem, read_whole, replace_beside_others
 from topics.schema.contract import decode_contract
 from topics.schema.registry import Registry
 from topics.schema.typed_columns import DECIMAL_DIGITS, Column, ColumnKind, Columns, columns_of, fill
@@ -44,6 +44,7 @@ _PLAIN_TYPES: dict[ColumnKind, pa.DataType] = {
     "long": pa.int64(), "double": pa.float64(), "boolean": pa.bool_(), "timestamp": TIME, "string": pa.string(),
     "json": pa.string(),
 }  # fmt: skip
+_NAME_KEY = b"topics.file"
 _ROWS = 16_384
 _ROW_GROUP_ROWS = 128 * 1024
 _PLAIN = re.compile(r"[A-Za-z0-9._-]")
@@ -95,6 +96,22 @@ def generation_of(typed_file: str) -> str:
     return typed_file.rpartition("-")[2].removesuffix(".parquet")
 
 
+def name_in(target: str) -> str:
+    """The name that a typed file has in its footer: its table's folder and its own name."""
+    return "/".join(target.split("/")[-3:])
+
+
+def foreign_file(fs: FileSystem, path: str) -> str | None:
+    """Why a typed file is another one than its path says; None if it is that one, or of a release that did not name
+    it."""
+    try:
+        footer = pq.read_metadata(io.BytesIO(read_whole(fs, path) or b"")).metadata or {}
+    except (OSError, pa.ArrowException) as error:
+        return f"{path} cannot be read: {error}"
+    name = footer.get(_NAME_KEY, b"").decode(errors="replace")
+    return f"{path} is the file {name}" if name and name != name_in(path) else None
+
+
 class TypedFileTask(msgspec.Struct, frozen=True, array_like=True):
     """A typed file to be built."""
 
@@ -122,8 +139,9 @@ def write_typed_file(fs: FileSystem, work: TypedFileTask) -> tuple[int, TimeBoun
     assert subject is not None
     schema = written_schema(subject.columns.columns)
     target = io.BytesIO()
+    named = schema.with_metadata({_NAME_KEY: name_in(work.target).encode()})
     with RowReader(fs, work.source, work.bytes, work.tail) as reader, pq.ParquetWriter(
-        target, schema, compression="zstd", compression_level=1, write_page_index=True,
+        target, named, compression="zstd", compression_level=1, write_page_index=True,
         sorting_columns=[pq.SortingColumn(0)],
     ) as writer:  # fmt: skip
         pending: list[pa.RecordBatch] = []

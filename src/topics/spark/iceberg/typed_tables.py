@@ -28,7 +28,14 @@ from topics.spark.archive.archive_state import ArchivedTopic, ArchiveState
 from topics.spark.archive.data_files import ArchiveFile, Run, TableFile, TimeBounds, read_footer
 from topics.spark.iceberg.manifests import Shape
 from topics.spark.iceberg.table import ArchiveTable
-from topics.spark.iceberg.typed_files import BASE, Subject, TypedFileSelection, TypedFileSelector, bounds_in
+from topics.spark.iceberg.typed_files import (
+    BASE,
+    Subject,
+    TypedFileSelection,
+    TypedFileSelector,
+    bounds_in,
+    foreign_file,
+)
 from topics.spark.segment_reader import has_elapsed
 
 # The Iceberg schema of a typed table. It needs pyiceberg, so tasks do not import it.
@@ -173,8 +180,13 @@ class TypedTable:
             self._bounds.pop(path, None)
 
     def problems(self) -> list[tuple[str, str]]:
-        """Returns the unreadable parts of the table: its metadata, and files that are lost or have another length."""
-        return self._table.problems(None)
+        """Returns the unreadable parts of the table: its metadata, and files that are lost, have another length or are
+        those of another table."""
+        found = self._table.problems(None)
+        wrong = {where for where, _ in found}
+        paths = [f"{self._folder}/{_DATA}{name}" for name in _names(self._fs, f"{self._folder}/{_DATA[:-1]}")]
+        foreign = ((path, foreign_file(self._fs, path)) for path in paths if path.endswith(".parquet"))
+        return found + [(path, what) for path, what in foreign if what is not None and path not in wrong]
 
     def discard(self, path: str) -> None:
         """Removes a damaged data file, so that the next round builds it again."""
