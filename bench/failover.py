@@ -164,8 +164,10 @@ def promotions(pair: Pair, count: int, data_bytes: int) -> Pauses:
             time.sleep(0.02)
         pair.append()
         found.append(time.monotonic() - began)
-        if before._process is not None and before._process.poll() is not None:
-            before.start()
+        # It ends when it next renews its lease.
+        assert before._process is not None
+        before._process.wait(_PATIENCE_S)
+        before.start()
         time.sleep(LEASE_MS / 1000)
     return Pauses("topics promote", data_bytes, found)
 
