@@ -55,13 +55,13 @@ def parse_query(text: str) -> dict[str, str]:
     """The parameters of a query; the first of several wins, as everywhere in the protocol."""
     if "%" in text or "+" in text:
         return dict(reversed(parse_qsl(text, keep_blank_values=True)))
-    # Nothing to decode, which is nearly always so and five times as fast.
+    # Nothing to decode: the usual case, five times as fast.
     pairs = [part.partition("=") for part in text.split("&") if part]
     return {name: value for name, _, value in reversed(pairs)}
 
 
 def refuse(exchange: Exchange, error: TopicsError, now_s: float) -> None:
-    """Answers with an error where nothing but the exchange is there."""
+    """Answers an exchange without a call with an error."""
     status, body = refusal_of(error, exchange.head.path, (now_s - exchange.started) * 1000.0)
     exchange.respond(status, body, "application/json", error_headers(error))
 
@@ -77,15 +77,15 @@ class Call(msgspec.Struct, eq=False):
     engine: "Engine"
     key: Key
     topic: str
-    """The name in the path, decoded; empty where the path has none."""
+    """The name in the path, decoded; empty if the path has none."""
     seconds: Callable[[], float]
     waits: "set[Waiting]"
-    """Requests that wait for something to happen; a stopping server ends them."""
+    """A request that waits for an event; a stopping server ends it."""
     _live: "Live | None" = None
     scheme: str = "http"
     """The scheme of the server; a proxy in front of it may have another."""
     browsers: BrowserRules | None = None
-    """Knows the names of the server, where it has any."""
+    """The names of the server, if any are configured."""
     audited: Callable[[int, bool], None] | None = None
     """Called with the status of the answer, if calls are audited."""
     overrides: bool = False
@@ -97,7 +97,7 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def live(self) -> "Live":
-        """Live delivery, for handlers that hold a connection open."""
+        """Live delivery, for handlers that keep a connection open."""
         assert self._live is not None, "this server was made without live delivery"
         return self._live
 
@@ -109,7 +109,7 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def part(self) -> str:
-        """The second name in the path, decoded: that of a part of the topic."""
+        """The second name in the path, decoded: the name of a part of the topic."""
         name = self.exchange.head.path.split("/")[_PART_PLACE]
         try:
             return str(unquote_to_bytes(name), "utf-8")
@@ -121,13 +121,13 @@ class Call(msgspec.Struct, eq=False):
         return min(requested, self.exchange.room(self.key.output_account))
 
     def flag(self, name: str, default: bool) -> bool:
-        """A boolean of the query; anything that is none counts as not given."""
+        """Returns a boolean of the query; other values count as missing."""
         if not self.exchange.head.query:
             return default
         return _BOOLEANS.get(self.query.get(name, "").lower(), default)
 
     def number(self, name: str, default: int, maximum: int) -> int:
-        """A whole number of the query, cut to its maximum and at least 1."""
+        """Returns an integer of the query, clamped to 1 and its maximum."""
         text = self.query.get(name)
         if text is None or text == "":
             return default
@@ -138,12 +138,12 @@ class Call(msgspec.Struct, eq=False):
     def reply(
         self, status: int, encoded: bytes, measured: bytes = b"", headers: tuple[tuple[str, str], ...] = ()
     ) -> None:
-        """Answers with a JSON object; `measured` holds more fields of the performance block, each with its comma."""
+        """Answers with a JSON object; `measured` has further fields of the performance block, each with its comma."""
         body = b'%b,"performance":{"server_total_ms":%.3f%b}}' % (encoded[:-1], self.spent_ms(), measured)
         self.finish(status, body, headers)
 
     def spent_ms(self) -> float:
-        """How long the request has been here."""
+        """Returns the time since the request arrived."""
         return (self.seconds() - self.exchange.started) * 1000.0
 
     def refuse(self, error: TopicsError) -> None:
@@ -155,23 +155,25 @@ class Call(msgspec.Struct, eq=False):
         self.finish(status, body, error_headers(error))
 
     def on_disconnect(self, callback: Callable[[], None]) -> None:
-        """Calls back if the client goes away before it is answered."""
+        """Calls back if the client disconnects before the answer."""
         self._on_disconnect = callback
         self.exchange.on_disconnect(self._lost)
 
     def forget_disconnect(self) -> None:
-        """Cancel the notification about a client that disconnects."""
+        """Cancels the notification about a disconnect."""
         self._on_disconnect = None
         self._let_go()
 
     def set_on_done(self, callback: Callable[[], None]) -> None:
-        """Calls back once, when the request is answered or its client is gone."""
+        """Calls back once, when the request is answered or its client has disconnected."""
         self.on_done = callback
         self.exchange.on_disconnect(self._lost)
 
     def detach(self) -> Exchange:
-        """The exchange, to become a stream or a WebSocket. It is a connection from now on and no longer a request, so
-        it is no longer counted."""
+        """Returns the exchange, to become a stream or a WebSocket.
+
+        From now on it is a connection and no longer counted as a request.
+        """
         self._count_out()
         self._on_disconnect = None
         return self.exchange
@@ -188,7 +190,7 @@ class Call(msgspec.Struct, eq=False):
             self._let_go()
 
     def _let_go(self) -> None:
-        # The exchange and this hold each other for as long as it has something to call here.
+        # The exchange and this object reference each other while a callback is registered.
         if self._on_disconnect is None and self.on_done is None:
             self.exchange.disconnect_callback = None
 
@@ -208,7 +210,7 @@ class Call(msgspec.Struct, eq=False):
         self.exchange.respond(status, body, content_type, headers)
 
 
-# OpenAPI description of a route, made of the types that the server decodes and encodes.
+# OpenAPI description of a route, generated from the message types.
 
 
 class Parameter(NamedTuple):
@@ -218,12 +220,12 @@ class Parameter(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """A route, described."""
+    """The description of a route."""
 
     name: str
     summary: str
     answers: dict[int, type | str]
-    """By status: the type of the JSON answer, or the content type of another one."""
+    """By status: the type of a JSON answer, or the content type of another answer."""
     errors: tuple[str, ...] = ()
     """Error codes of this route; the common ones are added."""
     body: type | None = None
@@ -254,12 +256,14 @@ Seconds = Callable[[], float]
 
 
 class Route(NamedTuple):
-    """One thing that can be asked. `ops` routes answer without an engine, also while the log is replayed."""
+    """A route. `ops` routes answer without an engine, also during replay."""
 
     method: str
     path: str
-    """Names are in braces: `{topic}`, `{wid}`, `{router}`, `{transaction}`. A part of a topic may have a second one,
-    `/v0/topics/{topic}/consumers/{consumer}`, which `Call.part` gives."""
+    """Names are in braces: `{topic}`, `{wid}`, `{router}`, `{transaction}`.
+
+    A part of a topic may have a second one, `/v0/topics/{topic}/consumers/{consumer}`, which is `Call.part`.
+    """
     handler: Handler | OpsHandler
     scopes: Scope = Scope(0)
     takes_body: bool = False
@@ -269,22 +273,24 @@ class Route(NamedTuple):
     guards_itself: bool = False
     """The handler authenticates: access depends on more than the path and the header."""
     query_token: bool = False
-    """Takes the key from `?token=` as well, for browsers: their event streams cannot send headers."""
+    """Accepts the key in `?token=` as well, for browsers, whose event streams cannot send headers."""
     query_short_token: bool = False
-    """Takes a short-lived token from `?token=`, and no key."""
+    """Accepts a short-lived token in `?token=`, but no key."""
     free_name: bool = False
-    """The name in the path is none that the prefixes of keys are about."""
+    """The name in the path is not subject to the prefixes of keys."""
     probe: bool = False
-    """A probe: with `TOPICS_PROBE_AUTH` it is not open after all."""
+    """A probe, which needs a key with `TOPICS_PROBE_AUTH`."""
     operation: Operation | None = None
-    """Its entry in the OpenAPI document; None leaves it out."""
+    """Its entry in the OpenAPI document; None omits it."""
     large_body: bool = False
-    """The handler takes bodies of any length, see `http.request_body.LargeBody`. Others are read in one go, and so none
-    of them may be long."""
+    """The handler accepts bodies of any length, see `http.request_body.LargeBody`.
+
+    Other bodies are parsed at once, so their length is limited.
+    """
     body_bytes_max: int = MIB
-    """How long they may be."""
+    """The maximum length of these bodies."""
     batching: Callable[[Seconds], BatchedProtocol] | None = None
-    """How its requests are decoded and answered together (`api.request_batching`); None handles each by itself."""
+    """Decodes and answers its requests together (`api.request_batching`); None handles each separately."""
 
 
 _PREFLIGHT = Route("OPTIONS", "/", preflight, ops=True, open=True)
@@ -294,7 +300,8 @@ _PREFLIGHTED = ("/v0/", "/v1/")
 class Match(msgspec.Struct, eq=False, frozen=True):
     """The route and the key of a request head.
 
-    It holds for every request with that head while the keys are unchanged. Readiness of the server is not part of it.
+    It is valid for every request with that head while the keys are unchanged. It does not include the readiness of the
+    server.
     """
 
     route: Route
@@ -302,14 +309,14 @@ class Match(msgspec.Struct, eq=False, frozen=True):
     key: Key
     batcher: RequestBatcher | None
     version: object
-    """Of the keys; None where it holds only once, as a token does not last."""
+    """The version of the keys; None if it is valid only once, because a token expires."""
     span: object = None
-    """Of a request that is part of a trace: one request only has such a head."""
+    """The trace of the request. A head with a trace belongs to one request only."""
     backoff: BatchingBackoff = msgspec.field(default_factory=BatchingBackoff)
 
 
 def match_of(head: RequestHead) -> Match:
-    """The match that was found when the request was admitted."""
+    """The match found at admission."""
     match = head.context
     assert isinstance(match, Match)
     return match
@@ -323,7 +330,7 @@ class Family(Protocol):
     def find(self, method: str, path: str) -> tuple[Route, str]: ...
 
     def listed(self) -> Iterator[tuple[str, str]]:
-        """The method and the path of everything that can be found."""
+        """Returns method and path of every route."""
         ...
 
 
@@ -346,7 +353,7 @@ class Routes:
             table[route.method] = route
 
     def listed(self) -> Iterator[tuple[str, str]]:
-        """The method and the path of every route there is."""
+        """Returns method and path of every route."""
         yield from ((route.method, route.path) for route in self.all)
         for family in self._families:
             yield from family.listed()
@@ -374,7 +381,7 @@ class Routes:
         front, name = f"/{parts[1]}/{parts[2]}/", parts[3]
         table = self._named.get((front, after))
         if table is None and "/" in after[1:]:
-            # A part of the topic that has a name: /WORD/NAME or /WORD/NAME/VERB.
+            # A named part of the topic: /WORD/NAME or /WORD/NAME/VERB.
             word, _, rest = after[1:].partition("/")
             part, slash, verb = rest.partition("/")
             table = self._named.get((front, f"/{word}/{{}}{slash}{verb}")) if part else None
@@ -411,15 +418,15 @@ class Api:
         """Set by the thread that replays the log, from 0 to 1: a float needs no lock."""
         self.draining = False
         self.primary: str | None = None
-        """While this server is a standby: the address of the primary, empty where it is not known."""
+        """While this server is a standby: the address of the primary; empty if unknown."""
         self.standby: StandbyRules | None = None
         """Set while a standby serves reads from its follower."""
         self.probe_auth = False
         self.scheme = "http"
         self.audit: Audit | None = None
-        """Where refused and destructive calls are noted, if they are."""
+        """The audit log of refused and destructive calls, if enabled."""
         self._asking = ANYONE
-        """The key of the request that is being admitted."""
+        """The key of the request at admission."""
         self.tracing: Tracing | None = None
         """Handles trace contexts of requests; None ignores them."""
         self.browsers: BrowserRules | None = None
@@ -440,7 +447,7 @@ class Api:
         self._decide_anew()
 
     def _decide_anew(self) -> None:
-        """Discard the cached decisions about request heads."""
+        """Discards the cached decisions about request heads."""
         self.admission = object()
         if self._engine is not None:
             self._engine.set_tenants(key.prefixes for key in self._keys)
@@ -468,7 +475,7 @@ class Api:
         if not route.large_body:
             limit = min(limit, route.body_bytes_max)
         head.takes_large = route.large_body
-        # A token in the query ends some time, which nothing reports.
+        # A token in the query expires without a notification.
         passing = match.version is None or self.standby is not None  # type: ignore[attr-defined]
         return OneRequest(limit) if passing else limit
 
@@ -513,7 +520,7 @@ class Api:
         return found
 
     def handle(self, exchange: Exchange) -> None:
-        """Takes a request: batched with others of its tick where its route does that, or by itself."""
+        """Handles a request: batched with others of its tick if its route supports that, otherwise separately."""
         match: Match = exchange.head.context  # type: ignore[assignment]
         engine = self._engine
         if match.batcher is None or engine is None or not match.batcher.takes(exchange, engine, match):
@@ -550,7 +557,7 @@ class Api:
             call.refuse(TopicsError("the server made a mistake; it is in its log"))
 
     def refuse(self, error: HttpError, path: str) -> Refusal:
-        """A refusal by the HTTP layer, in the shape of all others."""
+        """Formats a refusal of the HTTP layer like all others."""
         if error.fault is Fault.SHUTTING_DOWN:
             return self._refusal(ShuttingDownError(), path)
         if error.fault is Fault.TOO_MANY_CONNECTIONS:
@@ -586,7 +593,7 @@ class Api:
             raise self.not_serving()
 
     def not_serving(self) -> TopicsError:
-        """Why nothing but health and metrics is answered."""
+        """Returns the reason why only health and metrics are answered."""
         if self.draining:
             return ShuttingDownError()
         if self.primary is not None:

@@ -9,18 +9,18 @@ from topics.api.error_responses import ForbiddenError, NotFoundError
 from topics.model.errors import InvalidRequestError, TopicsError
 
 PART_BYTES_MAX = 4 * 1024 * 1024
-"""The most bytes of one answer."""
+"""The maximum number of bytes of an answer."""
 _PART_BYTES_MIN = 64 * 1024
 _SERVED = re.compile(
     r"topics/[0-9a-f]{16}/seg-[0-9]{20}\.(data|idx)|families/[0-9a-f]{16}/[0-9A-Za-z.-]+|meta/catalog(-[0-9]{16})?"
     r"|pipeline/nonce",
     re.ASCII,
 )
-"""Files that the pipeline reads. None of them holds a key."""
+"""Files that the pipeline reads. None of them contains a key."""
 
 
 def read_sealed_file(call: Call) -> None:
-    """A part of a file; the header `topics-file-bytes` has the length of the whole."""
+    """Returns a part of a file; the header `topics-file-bytes` has the length of the whole file."""
     if call.key.prefixes:
         raise ForbiddenError("files hold the records of all topics, and this key is for some of them", name=None)
     path = call.query.get("path", "")
