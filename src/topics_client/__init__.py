@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Health,
         JobChanged,
         JobFailure,
+        JobOutcome,
         JobPage,
         JobState,
         Lease,
@@ -199,25 +200,25 @@ __all__ = [
     "ExpectationFailed", "Extended", "FailJob", "FeatureMissing", "Fence", "FenceMismatch", "FolderBusy", "Follower",
     "Forbidden", "Gap", "GapError", "Guarantee", "HeadMismatch", "HeadersTooLarge", "Health", "Highlight", "Hit",
     "IdempotencyConflict", "IndexStatus", "InferredSearch", "InternalError", "InvalidJson", "InvalidRequest", "Job",
-    "JobChanged", "JobFailure", "JobNotFound", "JobPage", "JobRetry", "JobState", "Lease", "LeaseEnded", "LeasePage",
-    "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NewerFormat", "NoBackupPlace", "NotAQueue", "NotAcceptable",
-    "NotFound", "NotPrimary", "NotReady", "OffsetGone", "PayloadTooLarge", "Placed", "Producer", "ProducerFenced",
-    "ProducerGap", "ProducerMark", "QueueCounters", "QueuePaused", "ReadOnly", "Ready", "Record", "RecordTooLarge",
-    "Redriven", "RemoteUnavailable", "RequestRefused", "RequestTimeout", "RetryJob", "RetryLater", "RetryPolicy",
-    "RouterCycle", "RouterDropped", "RouterNotFound", "RouterPage", "RouterPut", "RouterState", "RouterSummary",
-    "RoutingKey", "RoutingKeyPage", "ScheduleDropped", "ScheduleNotFound", "SchedulePage", "SchedulePut",
-    "ScheduleState", "ScheduleSummary", "SearchPage", "SearchTotal", "SearchUnavailable", "SequenceConflict",
-    "ServerTrouble", "ShuttingDown", "SkippedStream", "SlowConsumer", "Socket", "Staged", "StateRefused",
-    "StreamAppended", "StreamClosed", "StreamConflict", "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop",
-    "StreamPage", "StreamProfile", "StreamSchema", "StreamState", "StreamSummary", "StreamsSearchPage", "Subscription",
-    "SystemStream", "TagMatch", "Tail", "Throttled", "Token", "TopicConfig", "TopicConfigPatch", "TopicCoverage",
-    "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicHit",
-    "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicRecreated", "TopicSearchPage",
-    "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction",
-    "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound",
-    "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer",
-    "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Wake", "WakeAcked", "WakeStream", "Watcher",
-    "WhoAmI", "Worker",
+    "JobChanged", "JobFailure", "JobNotFound", "JobOutcome", "JobPage", "JobRetry", "JobState", "Lease", "LeaseEnded",
+    "LeasePage", "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NewerFormat", "NoBackupPlace", "NotAQueue",
+    "NotAcceptable", "NotFound", "NotPrimary", "NotReady", "OffsetGone", "PayloadTooLarge", "Placed", "Producer",
+    "ProducerFenced", "ProducerGap", "ProducerMark", "QueueCounters", "QueuePaused", "ReadOnly", "Ready", "Record",
+    "RecordTooLarge", "Redriven", "RemoteUnavailable", "RequestRefused", "RequestTimeout", "RetryJob", "RetryLater",
+    "RetryPolicy", "RouterCycle", "RouterDropped", "RouterNotFound", "RouterPage", "RouterPut", "RouterState",
+    "RouterSummary", "RoutingKey", "RoutingKeyPage", "ScheduleDropped", "ScheduleNotFound", "SchedulePage",
+    "SchedulePut", "ScheduleState", "ScheduleSummary", "SearchPage", "SearchTotal", "SearchUnavailable",
+    "SequenceConflict", "ServerTrouble", "ShuttingDown", "SkippedStream", "SlowConsumer", "Socket", "Staged",
+    "StateRefused", "StreamAppended", "StreamClosed", "StreamConflict", "StreamDetails", "StreamGone", "StreamInfo",
+    "StreamLoop", "StreamPage", "StreamProfile", "StreamSchema", "StreamState", "StreamSummary", "StreamsSearchPage",
+    "Subscription", "SystemStream", "TagMatch", "Tail", "Throttled", "Token", "TopicConfig", "TopicConfigPatch",
+    "TopicCoverage", "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone",
+    "TopicHit", "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicRecreated",
+    "TopicSearchPage", "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched",
+    "Transaction", "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete",
+    "TransactionNotFound", "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized",
+    "UnexpectedAnswer", "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Wake", "WakeAcked",
+    "WakeStream", "Watcher", "WhoAmI", "Worker",
 ]  # fmt: skip
 
 _NAMES = {
@@ -235,10 +236,10 @@ _NAMES = {
     "topics_client._sync.worker": "Worker",
     "topics_client.answers": (
         "Acked Appended BackupInfo BackupList BackupStarted Claimed ConsumerCommitted ConsumerDropped ConsumerPage "
-        "ConsumerPut ConsumerState Deleted Diff Extended Fence Health JobChanged JobFailure JobPage JobState Lease "
-        "LeasePage Nacked Placed QueueCounters QueuePaused Ready Redriven RouterDropped RouterPage RouterPut "
-        "RouterState RouterSummary ScheduleDropped SchedulePage SchedulePut ScheduleState ScheduleSummary Staged "
-        "Token TopicDropped TopicPage TopicPut TopicState TopicSummary TransactionState WhoAmI"
+        "ConsumerPut ConsumerState Deleted Diff Extended Fence Health JobChanged JobFailure JobOutcome JobPage "
+        "JobState Lease LeasePage Nacked Placed QueueCounters QueuePaused Ready Redriven RouterDropped RouterPage "
+        "RouterPut RouterState RouterSummary ScheduleDropped SchedulePage SchedulePut ScheduleState ScheduleSummary "
+        "Staged Token TopicDropped TopicPage TopicPut TopicState TopicSummary TransactionState WhoAmI"
     ),
     "topics_client.errors": (
         "AccessRefused ApiError AppendTimeout BackupFailed BackupRunning BatchTooLarge ClientClosed ClientError "

@@ -319,6 +319,20 @@ class Acked(queues.AckAnswer, frozen=True, kw_only=True):
     performance: Performance = msgspec.field(default_factory=dict)
 
 
+class JobOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a job that is done, or the state of one that is in the queue."""
+
+    topic: str
+    seq: int
+    state: str
+    """`done`, `ready`, `delayed` or `leased`."""
+    result: Any = None
+    finished_ms: int | None = None
+    node: str | None = None
+    """The worker that acknowledged it."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
 class Nacked(queues.NackAnswer, frozen=True, kw_only=True):
     """How many jobs were given back, and which were not this worker's any more."""
 

@@ -26,6 +26,7 @@ from topics_client.answers import (
     Fence,
     Health,
     JobChanged,
+    JobOutcome,
     JobPage,
     LeasePage,
     Nacked,
@@ -541,13 +542,32 @@ def claim(topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -
     )
 
 
-def ack(topic: str, node: str, seqs: Sequence[int], *, lease_ids: Sequence[str] | None = None) -> Request[Acked]:
+def ack(
+    topic: str,
+    node: str,
+    seqs: Sequence[int],
+    *,
+    lease_ids: Sequence[str] | None = None,
+    result: object = msgspec.UNSET,
+) -> Request[Acked]:
     """Completes jobs: deletes those that the worker `node` still holds, and returns the others as `skipped`.
 
-    With `lease_ids`, one for each seq, a job that was lost and claimed again by the same node is not touched.
+    With `lease_ids`, one for each seq, a job that was lost and claimed again by the same node is not touched. The
+    `result` of a single job is kept for `result_retention_ms` of the queue (`get_result`).
     """
-    body = _encode(given_only({"node": node, "seqs": seqs, "lease_ids": lease_ids}))
-    return Request(method="POST", target=topic_path(topic, "/ack"), body=body, answer=Acked)
+    given = given_only({"node": node, "seqs": seqs, "lease_ids": lease_ids})
+    if result is not msgspec.UNSET:
+        given["result"] = result
+    return Request(method="POST", target=topic_path(topic, "/ack"), body=_encode(given), answer=Acked)
+
+
+def get_result(topic: str, seq: int, *, wait_ms: int = 0) -> Request[JobOutcome]:
+    """The result of a job, or its state while it is in the queue; waits up to `wait_ms` until it is done.
+
+    Raises `JobNotFound` for a job that is gone without a result, or whose result is not kept any more.
+    """
+    target = topic_path(topic, f"/jobs/{seq}/result", {"wait_ms": wait_ms or None})
+    return Request(method="GET", target=target, answer=JobOutcome, wait_s=wait_ms / 1000)
 
 
 def nack(

@@ -137,6 +137,8 @@ class TopicConfig(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Jobs that are leased at once."""
     fair_tags: bool = False
     """Whether jobs go to the tag with the fewest leases instead of by seq."""
+    result_retention_ms: int = 0
+    """How long results of jobs are kept; 0 keeps none."""
 
     def __post_init__(self) -> None:
         # Enforced on construction, so that no config made by hand or read from an old file can contradict itself.
@@ -172,6 +174,7 @@ class TopicConfigPatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     max_per_second: int | UnsetType = UNSET
     max_leased: int | UnsetType = UNSET
     fair_tags: bool | UnsetType = UNSET
+    result_retention_ms: int | UnsetType = UNSET
 
 
 class TagMatch(msgspec.Struct, frozen=True, gc=False):

@@ -43,12 +43,19 @@ class JobEvent(JobOut, frozen=True, kw_only=True):
     topic: str
 
 
-class AckBody(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that a worker is done with."""
+class HeldBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that a worker holds."""
 
     node: str
     seqs: list[Unsigned]
     lease_ids: list[str] | None = None
+
+
+class AckBody(HeldBody, frozen=True, kw_only=True):
+    """Jobs that a worker is done with."""
+
+    result: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    """Of a single job; empty where it is left out."""
 
 
 class AckAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +66,7 @@ class AckAnswer(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int
 
 
-class NackBody(AckBody, frozen=True, kw_only=True):
+class NackBody(HeldBody, frozen=True, kw_only=True):
     """Jobs that a worker gives back."""
 
     delay_ms: Unsigned = 0
@@ -76,7 +83,7 @@ class NackAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dead_lettered: int = 0
 
 
-class ExtendBody(AckBody, frozen=True, kw_only=True):
+class ExtendBody(HeldBody, frozen=True, kw_only=True):
     """Jobs that a worker needs more time for."""
 
     lease_ms: Unsigned
@@ -180,3 +187,14 @@ class LeasesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     leases: list[LeaseOut]
     next_after: int | UnsetType = UNSET
+
+
+class JobResultOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a job, or the state of one that is not done; then the other fields are null."""
+
+    topic: str
+    seq: int
+    state: str
+    result: msgspec.Raw
+    finished_ms: int | None
+    node: str | None

@@ -76,6 +76,7 @@ def tidied(value: Any, unlike: set[str]) -> Any:
         unlike = unlike | {"committed_ms", "lag_ms", "losses"} if "consumer" in value else unlike
         if "leases_durable" in value:
             unlike = unlike | {"retain_for_consumers", "max_per_second", "max_leased", "fair_tags"}
+            unlike = unlike | {"result_retention_ms"}
         # The message of an error is for people and may change; its code may not.
         unlike = unlike | {"message"} if "code" in value else unlike
         # Epochs of topics that the folder has are kept; those of later ones are times, and were numbers.

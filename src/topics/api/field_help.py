@@ -225,6 +225,7 @@ _HELP: dict[str, dict[str, str]] = {
         "max_per_second": "Queue: most jobs that are handed out within any second; 0 is no limit.",
         "max_leased": "Queue: most jobs that are leased at once; 0 is no limit.",
         "fair_tags": "Queue: the next job is of the tag with the fewest leased jobs, instead of the oldest.",
+        "result_retention_ms": "Queue: how long results of jobs are kept; 0 keeps none.",
     },
     "PutAnswer": {
         "config": "Complete config.",
@@ -380,6 +381,7 @@ _HELP: dict[str, dict[str, str]] = {
         "deliveries": "Number of deliveries, this one included.",
     },
     "AckBody": {
+        "result": "The result of the job, at most 64 KiB of JSON; needs one seq and `result_retention_ms`.",
         "node": "Name of the worker.",
         "seqs": "The jobs, at most `max_claim`.",
         "lease_ids": (

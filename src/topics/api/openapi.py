@@ -248,6 +248,8 @@ def _sharpen(components: dict[str, Any]) -> None:
     components["RouterBody"]["properties"]["filter"] = dict(_MATCH)
     for name in ("ScheduleBody", "ScheduleOut", "SchedulePutAnswer"):
         components[name]["properties"]["data"] = {}
+    for name in ("AckBody", "JobResultOut"):
+        components[name]["properties"]["result"] = {}
     record = components["Record"]["properties"]
     record["data"] = {}
     record["meta"] = {"anyOf": [{"type": "object"}, {"type": "null"}]}

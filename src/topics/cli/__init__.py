@@ -69,6 +69,7 @@ _group(
         "ls": "List queues with their job counts.",
         "claim": "Claim jobs: lease them to a worker.",
         "ack": "Acknowledge jobs as done.",
+        "result": "Show the result of a job.",
         "nack": "Release jobs for another attempt.",
         "extend": "Extend the leases of jobs.",
         "leases": "List the leases of a queue.",

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from topics.cli.arguments import duration_ms, shown_time
 from topics.cli.failures import CommandError
-from topics.cli.output import Form, Output, json_line, line, note, print_result, print_table, raw_line, table
+from topics.cli.output import Form, Output, json_line, json_text, line, note, print_result, print_table, raw_line, table
 from topics.cli.server_connection import HERE, Server, connected
 from topics_client import Client, JobChanged, JobState, Lease
 
@@ -327,6 +327,7 @@ def ack(
     queue: str,
     /,
     *seqs: Seqs,
+    result: Annotated[str | None, Parameter(help="The result of a single job as JSON.")] = None,
     lease_id: LeaseIds = None,
     node: Node = None,
     output: Output = "table",
@@ -340,8 +341,35 @@ def ack(
         The name of the queue.
     """
     with connected(server) as client:
-        answer = client.ack(queue, node_or_me(node), seqs, lease_ids=lease_id)
+        kept = {} if result is None else {"result": json_text(result.encode(), "result", is_text=False)}
+        answer = client.ack(queue, node_or_me(node), seqs, lease_ids=lease_id, **kept)
     return print_outcome(answer, output, "acknowledged", answer.acked, answer.skipped)
+
+
+def result(
+    queue: str,
+    seq: int,
+    /,
+    *,
+    wait: Annotated[str, Parameter(help="How long to wait until the job is done, up to 30s.")] = "0s",
+    output: Output = "table",
+    server: Server = HERE,
+) -> int:
+    """Show the result of a job, or its state while it is in the queue.
+
+    Parameters
+    ----------
+    queue
+        The name of the queue.
+    seq
+        The seq of the job.
+    """
+    wait_ms = duration_ms(wait, "--wait")
+    with connected(server) as client:
+        answer = client.get_result(queue, seq, wait_ms=wait_ms)
+    found = msgspec.json.encode(answer.result).decode()
+    print_result(answer, output, found if answer.state == "done" else answer.state, found)
+    return 0
 
 
 def nack(

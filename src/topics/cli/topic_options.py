@@ -51,6 +51,7 @@ _HELP = {
     "max_per_second": "Queues: the maximum number of jobs handed out per second; 0 for no limit.",
     "max_leased": "Queues: the maximum number of jobs leased at once; 0 for no limit.",
     "fair_tags": "Queues: hand out jobs in fair shares of their tags.",
+    "result_retention_ms": "Queues: how long results of jobs are kept, such as 1h; 0 for not.",
 }
 # The older form of `durability`.
 _LEFT_OUT = {"durable"}

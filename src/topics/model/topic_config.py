@@ -124,6 +124,7 @@ _U64_FIELDS = (
     "retain_for_consumers",
     "max_per_second",
     "max_leased",
+    "result_retention_ms",
 )
 _CHOICES: dict[object, type[enum.Enum]] = {"type": TopicType, "discard": Discard, "durability": Durability}
 _PATCH_DECODER = msgspec.json.Decoder(TopicConfigPatch)

@@ -18,9 +18,10 @@ from topics.engine.topic import Topic
 from topics.engine.write_path import Change, Gate, LogOperation
 from topics.log.commit_requests import AT_ONCE, CommitTiming
 from topics.log.frame import FrameKind
-from topics.model.errors import JobNotFoundError, TopicsError
+from topics.model.errors import InvalidRequestError, JobNotFoundError, TopicsError
 from topics.queues.dead_letters import DeadLetters
 from topics.queues.dispatch import Dispatcher
+from topics.queues.job_results import MAX_RESULT_BYTES, RESULT_BYTES, JobResult
 from topics.queues.leases import RedriveResult
 from topics.queues.queue_frames import JobHistory, QueuePaused, encode_delay, encode_event
 from topics.queues.queue_state import Queue, TopicJobs, execute_cut, find_queue, plan_cut, queue_of
@@ -317,6 +318,12 @@ class Jobs:
 
         self._core.path.log(_Cancel(self._core, topic, seq, deleted))
 
+    def state_of(self, queue: Queue, seq: int) -> str | None:
+        """The state of a job; None if it is not in the queue."""
+        self._core.expire(queue.jobs.topic)
+        self._dispatcher.refresh(queue)
+        return self._seen(queue, seq)
+
     def _state(self, queue: Queue, seq: int) -> str:
         self._core.check_accepting()
         self._dispatcher.refresh(queue)
@@ -394,3 +401,75 @@ def _dead(topic: str, meta: bytes) -> _Told | None:
 
 def _failures(history: JobHistory) -> list[_Failure]:
     return [_Failure(one.deliveries, one.at_ms, one.node, one.reason, one.fatal) for one in history.last]
+
+
+# Results of jobs: checked, found, and forgotten when their time is over.
+
+DONE = "done"
+_QUEUES_A_SECOND = 1_000
+
+
+class Results:
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._keeping: dict[Topic, None] = {}
+        """Queues that keep a result, perhaps."""
+        self._looked = False
+        core.second_passed.subscribe(self._expire_some)
+        core.topic_removed.subscribe(self._removed)
+
+    def check(self, queue: Queue, seqs: Sequence[int], result: bytes) -> None:
+        """Raises unless the queue can keep this result."""
+        topic = queue.jobs.topic
+        if not topic.config.result_retention_ms:
+            raise InvalidRequestError(
+                "result: the queue keeps no results. Set result_retention_ms in its config, or leave out the result",
+                field="result",
+            )
+        if len(seqs) != 1:
+            raise InvalidRequestError("result: give exactly one seq", field="result")
+        if len(result) > MAX_RESULT_BYTES:
+            raise InvalidRequestError(
+                f"result: takes {len(result)} bytes, at most {MAX_RESULT_BYTES} are allowed", field="result",
+                bytes=len(result), max=MAX_RESULT_BYTES,
+            )  # fmt: skip
+        self._core.memory.check(topic, RESULT_BYTES + len(result))
+        self._keeping[topic] = None
+
+    def find(self, queue: Queue, seq: int, state: str | None) -> JobResult:
+        """The result of a job, or the state of one that is in the queue; JobNotFoundError for others."""
+        if state is not None:
+            return JobResult(seq, state, None)
+        self._expire(queue)
+        finished = queue.results.by_seq.get(seq)
+        if finished is None:
+            raise JobNotFoundError(queue.jobs.topic.name, seq)
+        return JobResult(seq, DONE, finished)
+
+    def _expire(self, queue: Queue) -> None:
+        topic = queue.jobs.topic
+        if queue.results.expire(self._core.wall() - topic.config.result_retention_ms):
+            self._core.before_change(topic)
+            self._core.memory.note(topic)
+
+    def _expire_some(self) -> None:
+        """Forgets results whose time is over, of some queues in a second."""
+        if not self._looked:
+            self._looked = True
+            queues = [queue for topic in self._core.topics.values() if (queue := find_queue(topic)) is not None]
+            self._keeping |= dict.fromkeys(queue.jobs.topic for queue in queues if queue.results.by_seq)
+        for topic in list(self._keeping)[:_QUEUES_A_SECOND]:
+            del self._keeping[topic]
+            queue = find_queue(topic)
+            if queue is None or topic.closing:
+                continue
+            self._expire(queue)
+            if queue.results.by_seq:
+                # To the end of the line.
+                self._keeping[topic] = None
+
+    def _removed(self, topic: Topic) -> None:
+        self._keeping.pop(topic, None)
+        queue = find_queue(topic)
+        if queue is not None:
+            queue.results.wake(lambda seq: False)

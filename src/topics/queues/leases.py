@@ -688,6 +688,13 @@ class HeldRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One for each seq, in the same order; an empty text fences nothing. Seqs with a stale id are skipped."""
 
 
+class AckRequest(HeldRequest, frozen=True, kw_only=True):
+    """Jobs that are done."""
+
+    result: bytes | None = None
+    """The result of a single job, as JSON text; None if it has none."""
+
+
 class NackRequest(HeldRequest, frozen=True, kw_only=True):
     delay_ms: int = 0
     reason: str = ""

@@ -7,7 +7,7 @@
                events 1 to 3 of older logs are the same without `lasts`
     DELAY      u64 ready at | u64 first seq | u64 last seq | u64 lasts, which older logs do not have
     ARRIVAL    u8 reason | u64 topic id of the source | u32 count | u64 seq there, for each record | block
-    QUEUE      msgpack of `JobsFailed`, `QueuePaused`, `JobsPrioritized` or `JobKeyed`
+    QUEUE      msgpack of `JobsFailed`, `QueuePaused`, `JobsPrioritized`, `JobKeyed` or `JobFinished`
     DEPARTURE  u8 reason | u64 topic id of the destination | ranges: u64 first, u64 last, inclusive, ascending, apart
 
 An acknowledgement is a DELETE: it removes the job with its lease. Expiry is not logged, because a lease contains its
@@ -176,6 +176,8 @@ class QueuePart(msgspec.Struct, array_like=True, frozen=True):
     """Seq and priority, of jobs with another priority than 0."""
     keys: list[tuple[int, str]] = []
     """Seq and unique key."""
+    results: list["JobFinished"] = []
+    """The results that are kept, the oldest first."""
 
 
 class JobsFailed(msgspec.Struct, array_like=True, frozen=True, tag=1, gc=False):
@@ -203,6 +205,17 @@ class JobsPrioritized(msgspec.Struct, array_like=True, frozen=True, tag=3, gc=Fa
     priority: int
 
 
+class JobFinished(msgspec.Struct, array_like=True, frozen=True, tag=5, gc=False):
+    """The result of a job that is acknowledged by the next frame."""
+
+    seq: int
+    at_ms: int
+    """By the clock on the wall."""
+    node: str
+    result: bytes
+    """JSON text."""
+
+
 class JobKeyed(msgspec.Struct, array_like=True, frozen=True, tag=4, gc=False):
     """The unique key of the job that is appended by the next frame."""
 
@@ -210,7 +223,7 @@ class JobKeyed(msgspec.Struct, array_like=True, frozen=True, tag=4, gc=False):
     key: str
 
 
-QueueEvent = JobsFailed | QueuePaused | JobsPrioritized | JobKeyed
+QueueEvent = JobsFailed | QueuePaused | JobsPrioritized | JobKeyed | JobFinished
 
 encode_event = msgspec.msgpack.Encoder().encode
 _event_decoder: "msgspec.msgpack.Decoder[QueueEvent]" = msgspec.msgpack.Decoder(QueueEvent)

@@ -30,14 +30,15 @@ from topics.model.limits import MAX_U64
 from topics.model.records import TRAIT_TAGS, words
 from topics.model.topic_config import TopicType
 from topics.queues.claim_limits import RateWindow
-from topics.queues.job_keys import JobKeys
 from topics.queues.job_order import PRIORITY_BYTES
+from topics.queues.job_results import JobKeys, JobResults
 from topics.queues.leases import ClaimDone, ClaimedJob, ClaimResult, Lease, LeaseTable
 from topics.queues.queue_frames import (
     PART_NAME,
     Arrival,
     Ending,
     JobFailure,
+    JobFinished,
     JobKeyed,
     JobOrder,
     JobsFailed,
@@ -437,6 +438,7 @@ class Queue:
         "lease_table",
         "paused",
         "rate",
+        "results",
         "scheduled",
         "shares",
         "waiting",
@@ -449,6 +451,7 @@ class Queue:
         self.lease_table = LeaseTable(core.totals.in_flight, core.time.wall_time)
         self.jobs = TopicJobs(topic, core.reader)
         self.keys = JobKeys()
+        self.results = JobResults()
         self.waiting: list[PollClaim] = []
         """Claims gathered by the open window."""
         self.window: Alarm | None = None
@@ -474,6 +477,7 @@ class Queue:
         )
         waiting = WAITING_BYTES * self.shares.waiting if self.shares is not None else 0
         ordered = PRIORITY_BYTES * len(lease_table.priorities.by_seq) + self.keys.memory_bytes + waiting
+        ordered += self.results.memory_bytes
         return JOB_BYTES * jobs + ordered + lease_table.reason_bytes
 
     @property
@@ -547,6 +551,8 @@ class QueueFeature:
                 queue.lease_table.priorities.set(range(event.first, event.last + 1), event.priority)
             elif isinstance(event, JobKeyed):
                 queue.keys.set(event.seq, event.key)
+            elif isinstance(event, JobFinished):
+                queue.results.put(event)
             else:
                 note_failures(queue.lease_table, event)
         else:
@@ -623,6 +629,7 @@ class QueueFeature:
             part.paused,
             part.priorities,
             part.keys,
+            part.results,
         )
 
     def load(self, topic: Topic, part: bytes) -> None:
@@ -634,6 +641,7 @@ class QueueFeature:
         queue_of(topic, self._core).paused = saved.paused
         lease_table.priorities.load(saved.priorities)
         queue_of(topic, self._core).keys.load(saved.keys)
+        queue_of(topic, self._core).results.load(saved.results)
         lease_table.load_failures(saved.failures)
         for lease in saved.leases:
             deadline = self._resumed(lease.deadline, saved)
@@ -676,6 +684,8 @@ class QueueFeature:
             queue.lease_table.forget(before_seq, ranges)
             if queue.keys:
                 queue.keys.forget_deleted(before_seq, ranges)
+            if queue.results.waiters:
+                queue.results.wake(queue.jobs.is_live)
             if queue.workers:
                 self.freed.emit(queue)
 
@@ -685,6 +695,8 @@ class QueueFeature:
             queue.lease_table.forget_where(partial(is_marked, marks))
             if queue.keys:
                 queue.keys.purge(queue.jobs.is_live)
+            if queue.results.waiters:
+                queue.results.wake(queue.jobs.is_live)
             if queue.workers:
                 self.freed.emit(queue)
 
@@ -704,6 +716,7 @@ def _durable_part(queue: Queue) -> QueuePart:
         lease_table.dead_lettered, list(lease_table.delayed.items()), states, list(lease_table.delivered.items()),
         failures=list(lease_table.failures.items()), paused=queue.paused,
         priorities=list(lease_table.priorities.by_seq.items()), keys=_live_keys(queue),
+        results=list(queue.results.by_seq.values()),
     )  # fmt: skip
 
 
@@ -712,7 +725,12 @@ def _plain_part(queue: Queue) -> QueuePart:
     appended = [(seq, ready_at) for seq, ready_at in lease_table.delayed.items() if seq not in lease_table.delivered]
     priorities = list(lease_table.priorities.by_seq.items())
     return QueuePart(
-        lease_table.dead_lettered, appended, paused=queue.paused, priorities=priorities, keys=_live_keys(queue)
+        lease_table.dead_lettered,
+        appended,
+        paused=queue.paused,
+        priorities=priorities,
+        keys=_live_keys(queue),
+        results=list(queue.results.by_seq.values()),
     )
 
 

@@ -21,6 +21,7 @@ from topics.engine.delete import delete_frames
 from topics.engine.topic import Topic
 from topics.engine.write_path import LogOperation
 from topics.log.commit_requests import AT_ONCE, CommitTiming
+from topics.log.frame import FrameKind
 from topics.model.errors import (
     BatchTooLargeError,
     InvalidRequestError,
@@ -34,9 +35,11 @@ from topics.model.limits import clamp_delay_ms, clamp_lease_ms
 from topics.model.topic_config import TopicType
 from topics.queues.dead_letters import CreateTopic, DeadLetters, Mover
 from topics.queues.dispatch import Dispatcher
-from topics.queues.job_operations import JobDone, Jobs, PageDone, PauseDone
+from topics.queues.job_operations import JobDone, Jobs, PageDone, PauseDone, Results
+from topics.queues.job_results import JobResult
 from topics.queues.leases import (
     AckDone,
+    AckRequest,
     AckResult,
     Cancel,
     ClaimDone,
@@ -58,7 +61,7 @@ from topics.queues.leases import (
     WorkerRequest,
     parse_lease_id,
 )
-from topics.queues.queue_frames import JobsFailed, LeaseEvent, encode_lease_change
+from topics.queues.queue_frames import JobFinished, JobsFailed, LeaseEvent, encode_event, encode_lease_change
 from topics.queues.queue_state import (
     JOB_BYTES,
     Alarms,
@@ -92,6 +95,8 @@ class Asked(NamedTuple):
     leases: list[Lease]
     skipped: list[int]
     done: AckDone
+    finished: JobFinished | None = None
+    """The result of its job."""
 
 
 class Acks(LogOperation):
@@ -106,13 +111,20 @@ class Acks(LogOperation):
         self._ranges = ranges_of([lease.seq for one in asked for lease in one.leases])
         self._schedule = schedule
         self.callers = len(asked)
-        super().__init__(core.path, topic, delete_frames(core, topic, 0, self._ranges))
+        frames = list(delete_frames(core, topic, 0, self._ranges))
+        if frames:
+            results = [one.finished for one in asked if one.finished is not None]
+            frames[:0] = [(FrameKind.QUEUE, encode_event(finished), b"") for finished in results]
+        super().__init__(core.path, topic, frames)
 
     def apply(self, timing: CommitTiming) -> None:
         topic = self.topic
+        for one in self._asked:
+            if one.finished is not None:
+                self._queue.results.put(one.finished)
         self.path.engine.applier.delete(topic, 0, self._ranges)
         ready, in_flight = self._queue.counters
-        for leases, skipped, done in self._asked:
+        for leases, skipped, done, _ in self._asked:
             self.acknowledge(
                 partial(_notify, done), AckResult(topic.name, len(leases), skipped, ready, in_flight, *timing)
             )
@@ -120,7 +132,7 @@ class Acks(LogOperation):
             self._schedule(self._queue)
 
     def undo(self, error: TopicsError) -> None:
-        for leases, _, done in self._asked:
+        for leases, _, done, _ in self._asked:
             self._queue.lease_table.stay([lease.seq for lease in leases], 0)
             _notify(done, error)
 
@@ -203,6 +215,7 @@ class Queues:
         self._letters = DeadLetters(core, Mover(core, feature), background, create)
         self._dispatcher = Dispatcher(core, self.alarms, background, self._letters.bury)
         self._acknowledger = Acknowledger(core, self._dispatcher.schedule)
+        self._results = Results(core)
         self._jobs = Jobs(core, background, self._dispatcher, self._letters)
         feature.freed.subscribe(self._dispatcher.schedule)
         core.topic_removed.subscribe(self._topic_removed)
@@ -242,11 +255,17 @@ class Queues:
         return demand.cancel
 
     def ack(self, name: str, request: HeldRequest, done: AckDone) -> None:
-        """Deletes jobs that the node holds; the others are skipped. As durable as an append of the topic's class."""
+        """Deletes jobs that the node holds; the others are skipped. As durable as an append of the topic's class.
+
+        An `AckRequest` may bring the result of its job.
+        """
         tokens = self._check_held(request)
         core, queue = self._core, self._queue(name)
         core.check_accepting()
         topic = queue.jobs.topic
+        result = request.result if isinstance(request, AckRequest) else None
+        if result is not None:
+            self._results.check(queue, request.seqs, result)
         if core.path.logs_removals(topic):
             core.path.check(topic, patient=True, frees=True, overtakes=True)
         self._dispatcher.refresh(queue)
@@ -254,7 +273,8 @@ class Queues:
         if not leases:
             done(AckResult(name, 0, skipped, *queue.counters))
             return
-        self._acknowledger.acknowledge(queue, Asked(leases, skipped, done))
+        finished = None if result is None else JobFinished(leases[0].seq, core.wall(), request.node, result)
+        self._acknowledger.acknowledge(queue, Asked(leases, skipped, done, finished))
 
     def nack(self, name: str, request: NackRequest, done: NackDone) -> None:
         """Returns jobs that the node holds to the queue, immediately or after `delay_ms`."""
@@ -329,6 +349,15 @@ class Queues:
         deliveries. Jobs that workers of the source hold, or that are delayed there, stay.
         """
         self._letters.redrive(self._queue(name).jobs.topic, request, done)
+
+    def result(self, name: str, seq: int) -> JobResult:
+        """The result of a job that is done, or the state of one that is in the queue."""
+        queue = self._queue(name)
+        return self._results.find(queue, seq, self._jobs.state_of(queue, seq))
+
+    def wait_for_result(self, name: str, seq: int, waiter: Callable[[], None]) -> Callable[[], None]:
+        """Calls the waiter once a job is gone; returns a function that cancels that."""
+        return self._queue(name).results.wait(seq, waiter)
 
     # Workers
 

@@ -13,7 +13,7 @@ from topics.engine.topic import Topic
 from topics.model.errors import InvalidRequestError, TopicsError
 from topics.model.limits import MAX_UNIQUE_KEY_BYTES
 from topics.model.records import Batch
-from topics.queues.job_keys import KEYED_JOB_BYTES
+from topics.queues.job_results import KEYED_JOB_BYTES
 from topics.queues.queue_state import find_queue
 
 Append = Callable[[str, Batch, AppendDone], None]

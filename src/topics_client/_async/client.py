@@ -136,6 +136,7 @@ class AsyncClient:
     delete_schedule = _call(scheduling.delete_schedule)
     claim = _call(requests.claim)
     ack = _call(requests.ack)
+    get_result = _call(requests.get_result)
     nack = _call(requests.nack)
     extend = _call(requests.extend)
     redrive = _call(requests.redrive)

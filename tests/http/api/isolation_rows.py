@@ -136,6 +136,10 @@ ROWS: dict[str, tuple[Ask, ...]] = {
         Ask("/v0/topics/{{queue}}/jobs"),
         Ask("/v0/topics/{{queue}}/jobs?state=dead&tag=x"),
     ),
+    "GET /v0/topics/{topic}/jobs/{seq}/result": (
+        Ask("/v0/topics/{{queue}}/jobs/1/result"),
+        Ask("/v0/topics/{{queue}}/jobs/1/result?wait_ms=1"),
+    ),
     "POST /v0/topics/{topic}/jobs/{seq}/retry": (Ask("/v0/topics/{{queue}}/jobs/1/retry", {}),),
     "POST /v0/topics/{topic}/jobs/{seq}/cancel": (
         Ask("/v0/topics/{{queue}}/jobs/1/cancel", {}),
@@ -355,6 +359,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
         "type", "ttl_ms", "cap_records", "cap_bytes", "discard", "durable", "durability", "priority", "auto_priority",
         "auto_create", "idempotency_window_ms", "dedupe_node", "lease_ms", "claim_jitter_ms", "max_deliveries",
         "leases_durable", "retain_for_consumers", "max_per_second", "max_leased", "fair_tags",
+        "result_retention_ms",
     }),
     "AppendBody": frozenset({
         "records", "node", "idempotency_key", "idempotency_check", "create", "delay_ms", "run_at", "priority",
@@ -380,7 +385,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     }),
     "ScheduleBody": frozenset({"cron", "every_ms", "timezone", "data", "tag", "catch_up", "paused"}),
     "ClaimBody": frozenset({"node", "max", "lease_ms"}),
-    "AckBody": frozenset({"node", "seqs", "lease_ids"}),
+    "AckBody": frozenset({"node", "seqs", "lease_ids", "result"}),
     "NackBody": frozenset({"node", "seqs", "lease_ids", "delay_ms", "reason", "fatal"}),
     "CancelBody": frozenset({"dead"}),
     "QueueBody": frozenset({"paused"}),

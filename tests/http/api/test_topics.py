@@ -16,7 +16,7 @@ DEFAULTS: dict[str, Any] = {
     "durability": "disk", "priority": None, "auto_priority": True, "auto_create": True,
     "idempotency_window_ms": 120000, "dedupe_node": True, "lease_ms": 30000, "claim_jitter_ms": 0,
     "max_deliveries": 0, "dead_letter": None, "leases_durable": False, "retain_for_consumers": 0,
-    "max_per_second": 0, "max_leased": 0, "fair_tags": False,
+    "max_per_second": 0, "max_leased": 0, "fair_tags": False, "result_retention_ms": 0,
 }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ PUBLISHED_DEFAULT = (
     b'{"type":"log","ttl_ms":0,"cap_records":0,"cap_bytes":0,"discard":"old","durable":false,"durability":"disk",'
     b'"priority":null,"auto_priority":true,"auto_create":true,"idempotency_window_ms":120000,"dedupe_node":true,'
     b'"lease_ms":30000,"claim_jitter_ms":0,"max_deliveries":0,"dead_letter":null,"leases_durable":false,'
-    b'"retain_for_consumers":0,"max_per_second":0,"max_leased":0,"fair_tags":false}'
+    b'"retain_for_consumers":0,"max_per_second":0,"max_leased":0,"fair_tags":false,"result_retention_ms":0}'
 )
 U64_FIELDS = [
     "ttl_ms",
@@ -38,6 +38,7 @@ U64_FIELDS = [
     "retain_for_consumers",
     "max_per_second",
     "max_leased",
+    "result_retention_ms",
 ]
 BOOL_FIELDS = ["durable", "auto_priority", "auto_create", "dedupe_node", "leases_durable", "fair_tags"]
 

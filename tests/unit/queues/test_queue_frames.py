@@ -83,7 +83,7 @@ def test_a_part() -> None:
 def test_a_part_of_a_later_version_may_have_more_and_an_earlier_one_less() -> None:
     assert queue_frames.decode_part(b"\x91\x05") == QueuePart(5)
     assert queue_frames.decode_part(b"\x95\x05\x90\x90\x90\x07") == QueuePart(5, told_ms=7)
-    assert queue_frames.decode_part(b"\x9b\x05\x90\x90\x90\x00\x90\xc2\x90\x90\x01\x01") == QueuePart(5)
+    assert queue_frames.decode_part(b"\x9c\x05\x90\x90\x90\x00\x90\xc2\x90\x90\x90\x01\x01") == QueuePart(5)
 
 
 def test_an_event() -> None:

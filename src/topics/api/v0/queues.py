@@ -1,5 +1,6 @@
 """Queues: claim, acknowledge, return, extend, redrive, and list leases. Jobs are added by ordinary appends."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -7,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from topics.api.app import Call, Operation, Parameter, Route
-from topics.api.auth import ANYONE, Scope, check_found
+from topics.api.auth import ANYONE, Key, Scope, check_found
 from topics.api.error_responses import SlowConsumerError, status_of
 from topics.api.live import EventSink
 from topics.api.v0.request_parsing import check_number, decode_body, query_number
@@ -15,8 +16,10 @@ from topics.api.v0.watch import RETRY, check_accepts_events, error_event, event,
 from topics.model.errors import InvalidRequestError, NotAQueueError, ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.model.limits import MAX_U64
 from topics.model.topic_config import TopicType
-from topics.queues.job_operations import DEAD, READY, STATES, JobChanged, JobPage, QueuePausedResult
+from topics.queues.job_operations import DEAD, DONE, READY, STATES, JobChanged, JobPage, QueuePausedResult
+from topics.queues.job_results import JobResult
 from topics.queues.leases import (
+    AckRequest,
     AckResult,
     ClaimedJob,
     ClaimRequest,
@@ -40,6 +43,7 @@ from topics_protocol.queues import (
     ExtendAnswer,
     ExtendBody,
     JobAnswer,
+    JobResultOut,
     JobsAnswer,
     LeaseOut,
     LeasesAnswer,
@@ -86,7 +90,12 @@ def _answer_claim(call: Call, outcome: ClaimResult) -> None:
 def ack(call: Call) -> None:
     body = decode_body("ack", _decode_ack, call.exchange.body)
     _check_seqs("ack", body.seqs)
-    request = HeldRequest(node=body.node, seqs=body.seqs, lease_ids=body.lease_ids)
+    request: HeldRequest
+    if body.result:
+        # A copy: the text would keep the whole request alive.
+        request = AckRequest(node=body.node, seqs=body.seqs, lease_ids=body.lease_ids, result=bytes(body.result))
+    else:
+        request = HeldRequest(node=body.node, seqs=body.seqs, lease_ids=body.lease_ids)
     call.engine.queues.ack(call.topic, request, _answering(call, _answer_ack))
 
 
@@ -395,6 +404,69 @@ class WorkStream(EventSink):
         self._worker.close()
 
 
+# Results of jobs.
+
+_NULL = msgspec.Raw(b"null")
+
+
+def get_result(call: Call) -> None:
+    seq = query_number(call.part, "seq", 0, MAX_U64)
+    wait_ms = call.engine.limits.clamp_wait_ms(query_number(call.query.get("wait_ms"), "wait_ms", 0))
+    found = call.engine.queues.result(call.topic, seq)
+    if found.state == DONE or not wait_ms:
+        _answer_result(call, found)
+    else:
+        _ResultPoll(call, seq, wait_ms / 1000.0)
+
+
+class _ResultPoll:
+    """A request that waits for a result; ended by the result, its timer, its client or a stopping server."""
+
+    def __init__(self, call: Call, seq: int, wait_s: float) -> None:
+        self._call = call
+        self._seq = seq
+        self._cancel: Callable[[], None] | None = call.engine.queues.wait_for_result(call.topic, seq, self._gone)
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self.end)
+        call.waits.add(self)
+        call.on_disconnect(self._over)
+
+    @property
+    def key(self) -> Key:
+        """The key of the request."""
+        return self._call.key
+
+    def _gone(self) -> None:
+        # The acknowledgement that ends it is not over yet.
+        self._call.engine.defer(self.end)
+
+    def end(self) -> None:
+        """Answers immediately with the current result."""
+        if self._cancel is None:
+            return
+        self._over()
+        try:
+            _answer_result(self._call, self._call.engine.queues.result(self._call.topic, self._seq))
+        except TopicsError as error:
+            self._call.refuse(error)
+
+    def _over(self) -> None:
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+            self._timer.cancel()
+            self._call.waits.discard(self)
+
+
+def _answer_result(call: Call, found: JobResult) -> None:
+    finished = found.finished
+    answer = JobResultOut(
+        topic=call.topic, seq=found.seq, state=found.state,
+        result=_NULL if finished is None else msgspec.Raw(finished.result),
+        finished_ms=None if finished is None else finished.at_ms, node=None if finished is None else finished.node,
+    )  # fmt: skip
+    call.reply(200, _encode(answer))
+
+
 # The routes of queues, with their requirements and answers.
 
 _UNSIGNED: dict[str, object] = {"type": "integer", "minimum": 0}
@@ -448,6 +520,17 @@ QUEUE_ROUTES = (
                 Parameter("tag", {"type": "string"}, "Only jobs with this tag."),
                 Parameter("limit", _UNSIGNED, "Most jobs of the page, clamped to 1 to 1000. Default: 100."),
                 Parameter("cursor", {"type": "string"}, "`next_cursor` of the previous page."),
+            ),
+        ),
+    ),
+    Route(
+        "GET", "/v0/topics/{topic}/jobs/{seq}/result", get_result, Scope.READ,
+        operation=Operation(
+            "getJobResult", "The result of a job, or its state while it is in the queue.", {200: JobResultOut},
+            ("topic_not_found", "not_a_queue", "job_not_found"),
+            query=(
+                Parameter("wait_ms", {"type": "integer", "minimum": 0},
+                    "How long to wait until the job is done, at most 30000. Default: 0."),
             ),
         ),
     ),

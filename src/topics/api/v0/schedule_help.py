@@ -1,4 +1,4 @@
-"""Descriptions of the fields of schedules (`topics.api.field_help`)."""
+"""Descriptions of the fields of schedules and results of jobs (`topics.api.field_help`)."""
 
 SCHEDULE_HELP: dict[str, dict[str, str]] = {
     "ScheduleBody": {
@@ -40,5 +40,12 @@ SCHEDULE_HELP: dict[str, dict[str, str]] = {
     "ScheduleDropAnswer": {
         "schedule": "Name of the schedule.",
         "deleted": "Whether the schedule existed.",
+    },
+    "JobResultOut": {
+        "seq": "Seq of the job.",
+        "state": "`done`, or `ready`, `delayed` or `leased` while the job is in the queue.",
+        "result": "The result of a job that is done.",
+        "finished_ms": "Time of its acknowledgement.",
+        "node": "The worker that acknowledged it.",
     },
 }

@@ -24,6 +24,7 @@ const FIELDS = {
   max_per_second: ["Queues: most jobs handed out per second; 0 is no limit.", "number", (value) => (value ? count(value) : ""), "queue"],
   max_leased: ["Queues: most jobs leased at once; 0 is no limit.", "number", (value) => (value ? count(value) : ""), "queue"],
   fair_tags: ["Queues: the next job is of the tag with the fewest leased jobs.", "switch", null, "queue"],
+  result_retention_ms: ["Queues: how long results of jobs are kept; 0 keeps none.", "number", ms, "queue"],
   leases_durable: ["Queues: leases and delivery counts survive a restart.", "switch", null, "queue"],
 };
 
