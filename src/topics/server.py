@@ -616,6 +616,8 @@ async def _run_engine(
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: _work_number(engine, settings))
     front.open(engine, lambda topic: held_up(supervisor, topic.name))
     await front.end_following()
+    if ops.standby is not None:
+        _in_thread("topics-cleanup", ops.standby.clean_up)
     ops.pipeline_state = lambda: pipeline_answer(supervisor, _sealed_since(engine, supervisor), engine.wall())
     supervisor.start()
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": engine.topic_count})

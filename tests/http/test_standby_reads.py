@@ -198,6 +198,10 @@ def test_a_standby_follows_restarts_of_its_primary_and_takes_over(pair: Pair) ->
     assert taken is standby
     assert "topics-role" not in ask(standby, "GET", "/v0/topics/orders").headers
     append(standby, 2)
+    give_up = time.monotonic() + _PATIENCE_S
+    while list(standby._folder.glob("data.standby-*")):
+        assert time.monotonic() < give_up, "the folder of the follower is never removed"
+        time.sleep(0.02)
     primary.start()
     pair.wait_for("standby", [primary])
     until(primary, "POST", "/v0/topics/orders/diff", [1, 2], {"from_seq": 0})

@@ -84,7 +84,9 @@ def _flag(setting: Setting) -> inspect.Parameter:
     kind: Any = int if setting.kind == "integer" else str
     if setting.choices:
         kind = bool if is_switch else Literal[setting.choices]
-    parameter = Parameter(name=setting.flag, help=f"{setting.help} ({setting.env})", show_default=lambda _: default)
+    # The other commands that work on the backup storage call it --at.
+    names = (setting.flag, "--at") if setting.name == "backup_dir" else (setting.flag,)
+    parameter = Parameter(name=names, help=f"{setting.help} ({setting.env})", show_default=lambda _: default)
     # None means "not given": then the environment variable is used.
     return inspect.Parameter(
         setting.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, parameter]

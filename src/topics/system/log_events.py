@@ -213,6 +213,11 @@ SERVER_EVENTS = (
     ),
     LogEvent(
         "warning",
+        ("standby folder kept",),
+        "delete `folder` if it is in the way",
+    ),
+    LogEvent(
+        "warning",
         ("standby cannot follow",),
         "see `error`; retried, see `topics_standby_lag_ms`",
     ),

@@ -103,6 +103,15 @@ class StandbyReads:
                 _log.exception("standby cannot follow")
                 await self._sleep(_RETRY_S)
 
+    def clean_up(self) -> None:
+        """Removes the folders of followers once their engines are closed. Blocks."""
+        for number in range(2):
+            try:
+                remove_tree(self._fs, self.folder(number))
+            except OSError as error:
+                # The next start as a standby replaces it.
+                _log.warning("standby folder kept", extra={"folder": self.folder(number), "error": str(error)})
+
     def close(self) -> None:
         """Ends the threads. Call it after `run` has ended."""
         self._pool.shutdown(wait=False, cancel_futures=True)
