@@ -4,7 +4,7 @@ A round claims 8 jobs, acknowledges them and produces 8 more, 10,000 jobs ahead,
 rate is in jobs per second of processor time, so that it means the same on a busy machine. Each round runs in a
 separate process, all variants take turns, and the median counts. Another part starts on a folder with a million delayed
 jobs. `--other CHECKOUT` measures the plain queue of another checkout in the same turns. With `--write` the report goes
-into bench/results/queue-features.md.
+into bench/results/queue_features.md.
 """
 
 import argparse
@@ -188,7 +188,7 @@ def main() -> None:
         rates, started, arguments.jobs, arguments.rounds
     )
     if arguments.write:
-        write_results(text, "queue-features", "Priorities, limits and delays of jobs")
+        write_results(text, "queue_features", "Priorities, limits and delays of jobs")
 
 
 if __name__ == "__main__":

@@ -45,10 +45,6 @@ class RateWindow:
         return (self._handed_out[0][0] if self._handed_out else self._began) + _SECOND_MS
 
 
-def is_limited(config: TopicConfig) -> bool:
-    return bool(config.max_per_second or config.max_leased)
-
-
 def room_for_leases(config: TopicConfig, table: LeaseTable) -> int | None:
     """Returns the number of further jobs that may be leased; None without a limit."""
     if not config.max_leased:

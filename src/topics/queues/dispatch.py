@@ -20,7 +20,7 @@ from topics.log.commit_requests import AT_ONCE, CommitTiming
 from topics.log.frame import FrameKind
 from topics.model.errors import CorruptSegmentError, ShuttingDownError, ThrottledError, TopicNotFoundError, TopicsError
 from topics.model.limits import clamp_lease_ms
-from topics.queues.claim_limits import RateWindow, is_limited, room_for_leases
+from topics.queues.claim_limits import RateWindow, room_for_leases
 from topics.queues.leases import ClaimedJob, Lease, LeaseTable, Taken
 from topics.queues.queue_frames import (
     Ending,
@@ -334,7 +334,7 @@ class Dispatcher:
         self.check(queue)
         now = self.refresh(queue)
         config = topic.config
-        room = self._room(queue, now) if is_limited(config) else None
+        room = self._room(queue, now) if config.max_per_second or config.max_leased else None
         if queue.paused or room == 0:
             for demand in cohort:
                 demand.deliver(topic.name, [], queue.counters[0], AT_ONCE)
@@ -417,7 +417,7 @@ class Dispatcher:
             then(outcome if isinstance(outcome, dict) else {})
             self.schedule(queue)
 
-        self._background(lambda: tags_in(cut, reader), read)
+        self._background(lambda: tags_in(cut, reader), read, queue.jobs.topic.name)
 
     def _is_ready(self, queue: Queue, seq: int) -> bool:
         table = queue.lease_table
@@ -474,7 +474,7 @@ class Dispatcher:
         if not leases:
             demand.deliver(topic.name, [], ready, AT_ONCE)
             return
-        is_sorted = not lease_table.priorities and queue.shares is None
+        is_sorted = not lease_table.priorities.by_seq and queue.shares is None
         cut = plan_cut(topic, [lease.seq for lease in leases], is_sorted)
         if not leases_are_logged(topic):
             self._cut(queue, demand, leases, cut, ready, AT_ONCE)

@@ -195,7 +195,7 @@ class LeaseTable:
                 if self.delayed.get(seq) == ready_at:
                     del self.delayed[seq]
                     changed = True
-                    if self.priorities and self.priorities.push(seq):
+                    if self.priorities.by_seq and self.priorities.push(seq):
                         continue
                     if seq < self.cursor or seq in self.delivered:
                         heappush(self._free, seq)
@@ -220,7 +220,7 @@ class LeaseTable:
         Returned jobs are out of the free list and behind the cursor: they must be granted, moved or put back.
         """
         taken = Taken([], [])
-        has_priorities = bool(self.priorities)
+        has_priorities = bool(self.priorities.by_seq)
         if has_priorities:
             self._take_known(taken, requested, log, max_deliveries, buries, partial(self.priorities.pop, 0))
         before = len(taken.jobs)
@@ -265,9 +265,9 @@ class LeaseTable:
         ahead = 0
         while len(jobs) < requested:
             wanted = requested - len(jobs)
-            fresh, cursor = log.live_from(self.cursor, max(wanted, ahead))
+            fresh, cursor = log.live_from(self.cursor, wanted if wanted > ahead else ahead)
             if fresh and (
-                self.delayed or self.leaving or self.moving or self.priorities or fresh[0] < self._known_below
+                self.delayed or self.leaving or self.moving or self.priorities.by_seq or fresh[0] < self._known_below
             ):
                 fresh, found = [seq for seq in fresh if not self._knows(seq)], len(fresh)
                 if len(fresh) > wanted:
@@ -301,7 +301,7 @@ class LeaseTable:
                     known.pop(lease.seq, None)
         if self.moving:
             self.moving.difference_update([lease.seq for lease in leases])
-        if self.priorities or self.ended is not None:
+        if self.priorities.by_seq or self.ended is not None:
             self._lowest = min([self._lowest, *[lease.seq for lease in leases]])
         elif leases and leases[0].seq < self._lowest:
             self._lowest = leases[0].seq
@@ -313,7 +313,7 @@ class LeaseTable:
         """Puts undelivered jobs returned by `take` back into the free list."""
         priorities = self.priorities
         for seq in jobs:
-            if not (priorities and priorities.push(seq)):
+            if not (priorities.by_seq and priorities.push(seq)):
                 heappush(self._free, seq)
 
     def withdraw(self, leases: Sequence[Lease]) -> None:
@@ -529,7 +529,7 @@ class LeaseTable:
             seqs = list(seqs)
             for seq in seqs:
                 self._forget_failures(seq)
-        if self.priorities:
+        if self.priorities.by_seq:
             seqs = list(seqs)
             for seq in seqs:
                 self.priorities.forget(seq)

@@ -475,10 +475,12 @@ class Queue:
         jobs = (
             len(lease_table.leases) + len(lease_table.leaving) + len(lease_table.delayed) + len(lease_table.delivered)
         )
-        waiting = WAITING_BYTES * self.shares.waiting if self.shares is not None else 0
-        ordered = PRIORITY_BYTES * len(lease_table.priorities.by_seq) + self.keys.memory_bytes + waiting
-        ordered += self.results.memory_bytes
-        return JOB_BYTES * jobs + ordered + lease_table.reason_bytes
+        used = JOB_BYTES * jobs + lease_table.reason_bytes + self.results.memory_bytes
+        if lease_table.priorities.by_seq:
+            used += PRIORITY_BYTES * len(lease_table.priorities.by_seq)
+        if self.keys.by_seq:
+            used += self.keys.memory_bytes
+        return used if self.shares is None else used + WAITING_BYTES * self.shares.waiting
 
     @property
     def counters(self) -> tuple[int, int]:
@@ -682,7 +684,7 @@ class QueueFeature:
         queue = find_queue(topic)
         if queue is not None:
             queue.lease_table.forget(before_seq, ranges)
-            if queue.keys:
+            if queue.keys.by_key:
                 queue.keys.forget_deleted(before_seq, ranges)
             if queue.results.waiters:
                 queue.results.wake(queue.jobs.is_live)
@@ -693,7 +695,7 @@ class QueueFeature:
         queue = find_queue(topic)
         if queue is not None:
             queue.lease_table.forget_where(partial(is_marked, marks))
-            if queue.keys:
+            if queue.keys.by_key:
                 queue.keys.purge(queue.jobs.is_live)
             if queue.results.waiters:
                 queue.results.wake(queue.jobs.is_live)

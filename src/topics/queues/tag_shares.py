@@ -31,7 +31,7 @@ class _Tag:
         """A heap of numbers that consist of a priority, the highest first, and a seq."""
         self.leased = 0
         self.turn = turn
-        """When it was served last, by the number of jobs handed out."""
+        """When it was served last, or came, by the number of such events."""
 
 
 class TagShares:
@@ -47,19 +47,22 @@ class TagShares:
 
     def add(self, seq: int, tag: bytes, priority: int) -> None:
         """Adds a ready job."""
-        found = self._tags.get(tag)
-        if found is None:
-            found = self._tags[tag] = _Tag(self._turn)
+        found = self._tag(tag)
         heappush(found.ready, (MAX_PRIORITY - priority) << _SEQ_BITS | seq)
         self.waiting += 1
         if len(found.ready) == 1:
             self._enqueue(tag, found)
 
-    def adopt(self, seq: int, tag: bytes) -> None:
-        """Counts a job that is leased already."""
+    def _tag(self, tag: bytes) -> _Tag:
         found = self._tags.get(tag)
         if found is None:
+            self._turn += 1
             found = self._tags[tag] = _Tag(self._turn)
+        return found
+
+    def adopt(self, seq: int, tag: bytes) -> None:
+        """Counts a job that is leased already."""
+        found = self._tag(tag)
         self._grant(seq, tag, found)
         if found.ready:
             self._enqueue(tag, found)
