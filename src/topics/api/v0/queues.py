@@ -526,7 +526,7 @@ QUEUE_ROUTES = (
     Route(
         "GET", "/v0/topics/{topic}/jobs/{seq}/result", get_result, Scope.READ,
         operation=Operation(
-            "getJobResult", "The result of a job, or its state while it is in the queue.", {200: JobResultOut},
+            "getResult", "The result of a job, or its state while it is in the queue.", {200: JobResultOut},
             ("topic_not_found", "not_a_queue", "job_not_found"),
             query=(
                 Parameter("wait_ms", {"type": "integer", "minimum": 0},
