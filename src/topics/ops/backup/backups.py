@@ -5,12 +5,12 @@ A backup is a checkpoint and a copy of what it counts on, in three steps:
 1. what the snapshots of now name is copied ahead, while the engine goes on as always: usually nearly everything;
 2. a checkpoint is taken, and before any other may begin, what it has beyond that is copied. The checkpoint turns every
    shard and lets no change straddle the turn, so its state is one that the engine was in;
-3. the log since the last backup, which checkpoints have put aside (`ops.backup.backup_files`), is copied, and the
-   manifest is written. Only now the backup counts, and only now the log goes.
+3. the log since the last backup, which checkpoints have kept (`ops.backup.backup_files`), is copied, and the manifest
+   is written. Only now the backup is valid, and only now the kept log is removed.
 
 From then on the log behind it is shipped as it is written (`ops.backup.log_shipping`).
 
-A crash or an error anywhere leaves the backups from before as they are.
+A crash or an error at any point leaves earlier backups unchanged.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from topics.ops.backup.log_shipping import Shipping
 from topics.system.entropy import Entropy
 from topics_protocol.v0 import BackupInfo
 
-# A backup as it is told of.
+# The public description of a backup.
 
 
 def info_of(manifest: Manifest) -> BackupInfo:
@@ -91,7 +91,7 @@ def note_lineage(fs: FileSystem, layout: Layout, lineage: Lineage) -> None:
 
 
 def forget_lineage(fs: FileSystem, layout: Layout) -> None:
-    """The next backup begins a new lineage."""
+    """Makes the next backup begin a new lineage."""
     if fs.exists(layout.backup_lineage):
         fs.remove(layout.backup_lineage)
         fs.sync_dir(layout.backup)
@@ -100,7 +100,7 @@ def forget_lineage(fs: FileSystem, layout: Layout) -> None:
 _log = logging.getLogger(__name__)
 
 _RETRY_MS = 60_000
-"""So long a failed backup is not tried again by itself, unless the interval is longer."""
+"""The minimum delay before a failed backup is retried automatically."""
 _RETRY_PRIMARY_MS = 1_000
 """The same on a server with a lease that can ship no log yet."""
 
@@ -108,7 +108,7 @@ Taken = Callable[[Manifest | TopicsError], None]
 
 
 class Listed(NamedTuple):
-    """The backups of a data folder, the oldest first."""
+    """The backups of a data folder, oldest first."""
 
     lineage: str | None
     backups: list[BackupInfo]
@@ -125,7 +125,7 @@ class Backups:
         run_job: Callable[[Job], None],
         background: Background,
     ) -> None:
-        """`run_job` runs upkeep, checkpoints among it, one job after the other."""
+        """`run_job` runs upkeep, including checkpoints, one job after the other."""
         self.shipping = Shipping(core, fs)
         self._background = background
         self._seen: dict[int, BackupInfo] = {}
@@ -136,28 +136,28 @@ class Backups:
         self._place_fs = place_fs
         self._run_job = run_job
         self.runner: JobRunner = InlineRunner()
-        """Copies what needs no checkpoint to wait."""
+        """Copies files for which no checkpoint has to wait."""
         self.restored_from = ""
         """The lineage that a takeover restored the data folder from: the first backup reuses its files."""
         self.running = False
         self.completed = self.failures = self.copied_bytes = 0
         self.error: str | None = None
-        """Why the last one failed."""
+        """The reason why the last backup failed."""
         self.last: Manifest | None = None
-        """The newest one of this run."""
+        """The newest backup of this run."""
         self._last_at: int | None = None
-        """When that one was begun."""
+        """The start time of that backup."""
         self._tried_at: int | None = None
         core.second_passed.subscribe(self._when_due)
         self.shipping.backup_needed.subscribe(self._when_due)
 
     @property
     def root(self) -> str | None:
-        """The place, where there is one."""
+        """The place for backups, if any."""
         return self._core.options.backup_dir if self._place_fs is not None else None
 
     def begin(self) -> None:
-        """Recovery is over: from here on the log is that of this run."""
+        """Called after recovery: from here on the log belongs to this run."""
         if self.root is None:
             self._kept_log.drop()
             return

@@ -33,20 +33,20 @@ from topics.system.events import Event
 _log = logging.getLogger(__name__)
 
 IN_FLIGHT_MAX = 4
-"""Objects that are written at the same time."""
+"""The maximum number of concurrent uploads."""
 _RETRY_MS = 10_000
-"""Pause after a failure."""
+"""The pause after a failure."""
 _RETRY_REMOTE_MS = 1_000
-"""The same where class `remote` is used, whose writes are refused meanwhile."""
+"""The pause if class `remote` is used, whose writes are refused meanwhile."""
 _SECOND_MS = 1_000
 OBJECTS_MAX = 10_000
-"""After so many objects another backup is due: a restore reads all of them."""
+"""The number of objects after which another backup is due, because a restore reads all of them."""
 OBJECTS_MAX_PRIMARY = 2_000
 """The same with a lease: a takeover reads all of them before it answers anybody."""
 
 
 class StreamMark(NamedTuple):
-    """Where the shipped log stands: objects from `first` on may have log behind a checkpoint that begins now."""
+    """The position of the shipped log: objects from `first` on may have log after a checkpoint that begins now."""
 
     run: int
     first: int
@@ -62,7 +62,7 @@ class LogRange(NamedTuple):
 
 
 class Object:
-    """One object on its way."""
+    """An upload in flight."""
 
     def __init__(self, stream: "Stream", number: int, moment: int, asked: int, ranges: list[LogRange]) -> None:
         self.stream = stream
@@ -74,7 +74,7 @@ class Object:
         self.given = 0
         """How many seqs were given out before it (`PrimaryLease.given`)."""
         self.stored_bytes: int | None = None
-        """None until it is in the storage."""
+        """None until it is stored."""
 
 
 class Stream:
@@ -91,7 +91,7 @@ class Stream:
         self.confirmed = 0
         """All objects up to this number are in the storage."""
         self.on_their_way: list[Object] = []
-        """In the order of their numbers."""
+        """Sorted by number."""
         self.rebase(base)
 
     def rebase(self, base: Manifest) -> None:
@@ -102,7 +102,7 @@ class Stream:
             self._ends[position.shard] = max(self._ends.get(position.shard, begin), begin)
 
     def cut(self, ends: Mapping[int, LogPosition], moment: int, asked: int) -> Object | None:
-        """The object with everything up to these ends; None where nothing is new."""
+        """Returns the object with everything up to these ends; None if nothing is new."""
         ranges: list[LogRange] = []
         for shard, end in sorted(ends.items()):
             begin = self._ends.get(shard)
@@ -119,7 +119,7 @@ class Stream:
         return made
 
     def confirm(self) -> list[Object]:
-        """The objects that are in the storage now with all before them."""
+        """Returns the objects that are stored with all earlier ones."""
         found: list[Object] = []
         while self.on_their_way and self.on_their_way[0].stored_bytes is not None:
             found.append(self.on_their_way.pop(0))
@@ -135,7 +135,7 @@ class LogReader:
         self._layout = layout
 
     def read(self, part: LogRange) -> bytes:
-        """Raises FileNotFoundError where the file is gone."""
+        """Raises FileNotFoundError if the file was removed."""
         file = self._open(part)
         try:
             if part.end is not None:
@@ -181,23 +181,23 @@ class Shipping:
         """None without a loop: objects are begun as soon as somebody wants one."""
         self._stream: Stream | None = None
         self.broken = False
-        """Whether log is missing behind the backup: only another one helps."""
+        """Whether log after the backup is missing, so that another backup is needed."""
         self._starting = 0
-        """Objects whose ends are being asked for."""
+        """Objects whose ends are being requested."""
         self._failed: list[Object] = []
         self._scheduled = False
         self._begun_at = self._tried_at = 0
         self._objects = 0
-        """How many there are behind the newest backup."""
+        """The number of objects after the newest backup."""
         self.moment: int | None = None
         """Everything logged up to this moment is in the storage."""
         self.at: int | None = None
-        """When that was so, by the steady clock."""
+        """The time of that, by the steady clock."""
         self.shipped_bytes = self.shipped_objects = self.failures = 0
         self.error: str | None = None
-        """Why the log could not be shipped the last time."""
+        """The reason why the last upload failed."""
         self.backup_needed: Event[[]] = Event()
-        """Somebody waits, and only another backup lets log shipping begin."""
+        """Called if an operation waits and log shipping needs another backup."""
         self._acks.upload_needed = self._upload_soon
         core.second_passed.subscribe(self._when_due)
 
@@ -216,7 +216,7 @@ class Shipping:
             self._when_due()
 
     def close(self) -> None:
-        """Answers the acknowledgements that still wait, and ends the runners."""
+        """Answers the waiting acknowledgements, and ends the runners."""
         self._acks.close()
         for runner in self._all:
             runner.close()
@@ -225,7 +225,7 @@ class Shipping:
 
     @property
     def needs_backup(self) -> bool:
-        """Whether only another backup lets log shipping begin, go on, or stay short."""
+        """Whether log shipping needs another backup to begin, to continue, or to stay short."""
         # A takeover restores backups, so a server with a lease has one as soon as it can.
         waits_for_first = self._stream is None and (self._acks.waiting > 0 or self._core.path.lease is not None)
         most = OBJECTS_MAX if self._core.path.lease is None else OBJECTS_MAX_PRIMARY
@@ -239,7 +239,7 @@ class Shipping:
         return StreamMark(stream.run, stream.next_number)
 
     def follow(self, place: BackupPlace, base: Manifest) -> None:
-        """From now on the log behind this backup is shipped."""
+        """Ships the log after this backup from now on."""
         if not self._core.options.backup_log_bytes:
             return
         stream = self._stream
@@ -274,7 +274,7 @@ class Shipping:
     # When
 
     def ship(self) -> None:
-        """Ships what is there, or tries again what failed."""
+        """Ships new log, or retries a failed upload."""
         stream = self._stream
         if stream is None or self.broken or self._core.closed:
             return
@@ -356,7 +356,7 @@ class Shipping:
         if stream is not self._stream:
             self._acks.retake(acks)
         elif stream.on_their_way:
-            # They have everything that is logged, and are not in the storage yet.
+            # They have everything that is logged, but are not stored yet.
             stream.on_their_way[-1].acks += acks
         else:
             self.moment, self.at, self.error, self._acks.failure = moment, asked, None, None
@@ -369,7 +369,7 @@ class Shipping:
             lease.shipped(given, moment)
 
     def _store(self, made: Object) -> None:
-        """Tries an object again."""
+        """Retries an upload."""
         if not self._idle:
             self._failed.append(made)
             return
@@ -423,7 +423,7 @@ class Shipping:
                 data = self._reader.read(part)
             except FileNotFoundError:
                 if part.file < stream.base_files.get(part.shard, 0):
-                    continue  # A newer backup has it.
+                    continue  # A newer backup includes it.
                 raise
             if data:
                 spans.append(LogSpan(part.shard, part.file, part.start, len(data)))

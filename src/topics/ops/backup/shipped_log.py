@@ -35,7 +35,7 @@ _CHECKSUM_BYTES = 8
 
 
 class LogSpan(msgspec.Struct, frozen=True, array_like=True):
-    """Which bytes of which log file."""
+    """A range of bytes of a log file."""
 
     shard: int
     file: int
@@ -48,7 +48,7 @@ class ShippedHead(msgspec.Struct, frozen=True, kw_only=True):
     run: int
     number: int
     confirmed: int
-    """All objects up to this number were in the storage before this one was written."""
+    """All objects up to this number were stored before this one was written."""
     moment: int
     """Everything logged up to this moment is in this object and those before it. Frames above it may be there as well,
     but not all of them."""
@@ -67,7 +67,7 @@ _decoder = msgspec.json.Decoder(ShippedHead)
 
 
 def encode_shipped(head: ShippedHead, spans: Sequence[BytesLike]) -> list[BytesLike]:
-    """The pieces of an object."""
+    """Returns the pieces of an object."""
     text = _encoder.encode(head)
     pieces: list[BytesLike] = [_MAGIC + len(text).to_bytes(4, "little") + text, *spans]
     digest = xxh3_64()

@@ -1,4 +1,4 @@
-"""Takeover: a server that has the lease makes itself a data folder with everything that the last primary acknowledged.
+"""Takeover: a server that has the lease restores a data folder with everything that the last primary acknowledged.
 
 1. The newest backup is chosen after the lease was taken. The last primary acknowledges nothing because of a newer one:
    it announces each backup with a record of the lease first, and has none to make any more.
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 
 def read_holder(fs: FileSystem, layout: Layout) -> str | None:
-    """The name of a data folder in the lease; None where it never had one, or it cannot be read."""
+    """Returns the name of a data folder in the lease; None if it never had one, or it cannot be read."""
     try:
         return read_checked(fs, layout.lease_holder) or None
     except WrongChecksumError:
@@ -50,7 +50,7 @@ def read_holder(fs: FileSystem, layout: Layout) -> str | None:
 
 
 def note_holder(fs: FileSystem, layout: Layout, holder: str) -> None:
-    """Gives a data folder its name in the lease. The folder is made where it is missing."""
+    """Sets the name of a data folder in the lease. Creates a missing folder."""
     fs.make_dirs(layout.root)
     write_checked(fs, layout.lease_holder, holder)
 

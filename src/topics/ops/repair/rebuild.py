@@ -1,8 +1,8 @@
-"""Rebuilding topics from what is left: states of snapshots, segment files, loose blocks.
+"""Rebuilds topics from the remaining data: states of snapshots, segment files, loose blocks.
 
-A topic's state is `sure` when it is known to be the newest one. Then only what its segments and its tail have lost is
-lost. Otherwise everything else that can be found of the topic is added: blocks whose state is gone, and segment files
-that no state names. Where two sources have the same seqs, what is sealed on disk counts before what is in a snapshot.
+A topic's state is `sure` if it is known to be the newest one. Then only records lost from its segments and its tail are
+lost. Otherwise all other data of the topic is added: blocks without a state, and segment files that no state names. If
+two sources have the same seqs, sealed segments take precedence over snapshots.
 """
 
 from bisect import bisect_left, insort
@@ -28,7 +28,7 @@ from topics.ops.verify.segment_check import SegmentImage
 from topics.ops.verify.verification import Verification, map_file, read_image
 from topics.wire.record_slicing import payload_sizes
 
-# Salvage from one segment's files: blocks to be sealed anew, and the seqs that are lost.
+# Salvage from one segment's files: blocks to seal again, and the lost seqs.
 
 SeqRange = tuple[int, int]
 """First and last seq, both included."""
@@ -38,12 +38,12 @@ class Rescued(msgspec.Struct):
     """The outcome for one segment."""
 
     segment: SegmentState | None = None
-    """Set when a segment can stay as it is on disk."""
+    """Set if a segment can stay unchanged on disk."""
     blocks: list[Block] = []
     lost: list[SeqRange] = []
-    """Seqs nothing was found of."""
+    """Seqs of which nothing was found."""
     doubtful: list[SeqRange] = []
-    """Seqs that are there but marked as deleted, though perhaps nobody deleted them."""
+    """Existing seqs that are marked as deleted, but may not have been deleted."""
 
 
 def rescue(
@@ -80,7 +80,7 @@ def rescue(
 
 
 def catch_up(fs: FileSystem, layout: Layout, state: TopicState, segment: SegmentState) -> SegmentState:
-    """A segment of a state that may be old: its file may have been told of deletes since."""
+    """Repairs a segment of a state that may be old: its file may have newer delete flags."""
     image = read_image(fs, layout, state, segment)
     flags = _either(image.flags, segment.flags if len(segment.flags) == segment.count else bytes(segment.count))
     live, size = _live(image, flags, state.earliest)
@@ -89,7 +89,7 @@ def catch_up(fs: FileSystem, layout: Layout, state: TopicState, segment: Segment
 
 
 def found_segments(fs: FileSystem, layout: Layout, topic_id: int, skip: set[SegmentKey]) -> Iterator[SegmentKey]:
-    """The segments in a topic's folders, the hot copy first where there are two."""
+    """Returns the segments in a topic's folders, the hot copy first if there are two."""
     seen: set[int] = set()
     for cold in (False, True) if layout.cold_root is not None else (False,):
         try:
@@ -104,7 +104,7 @@ def found_segments(fs: FileSystem, layout: Layout, topic_id: int, skip: set[Segm
 
 
 def image_of(fs: FileSystem, layout: Layout, key: SegmentKey) -> SegmentImage | None:
-    """A segment without a state; None when its content contradicts its name."""
+    """Reads a segment without a state; None if its content contradicts its name."""
     path = layout.segment(*key)
     with named(path):
         image = SegmentImage(map_file(fs, path + ".data"), map_file(fs, path + ".idx"), None)
@@ -113,7 +113,7 @@ def image_of(fs: FileSystem, layout: Layout, key: SegmentKey) -> SegmentImage | 
 
 
 def adopt(image: SegmentImage, cold: bool, earliest: int) -> Rescued:
-    """A segment that no state names, as part of a topic whose first live seq is not below `earliest`."""
+    """Returns a segment that no state names, as part of a topic whose first live seq is not below `earliest`."""
     head = image.head
     assert head is not None
     flags = bytes(flag if flag == DELETED else 0 for flag in image.flags)
@@ -132,7 +132,7 @@ def adopt(image: SegmentImage, cold: bool, earliest: int) -> Rescued:
 
 
 def holes(covered: list[SeqRange], first: int, last: int) -> list[SeqRange]:
-    """The seqs between two seqs that ascending ranges do not cover."""
+    """Returns the seqs between two seqs that ascending ranges do not cover."""
     found, at = [], first
     for begin, end in covered:
         if at < begin:
@@ -144,7 +144,7 @@ def holes(covered: list[SeqRange], first: int, last: int) -> list[SeqRange]:
 
 
 def _live(image: SegmentImage, flags: bytes, earliest: int) -> tuple[int, int]:
-    """How many records are live, and their payload."""
+    """Returns the number of live records, and their payload."""
     assert image.head is not None
     ranges = live_ranges(flags, max(earliest - image.head.first_seq, 0), image.head.count)
     size = sum(sum(payload_sizes(image.view, begin, end)) for begin, end in ranges)
@@ -218,11 +218,11 @@ def _all_deleted(seqs: SeqRange, first_seq: int, flags: bytes) -> bool:
 
 
 TellLoss = Callable[[Topic, SeqRange, bool], None]
-"""Told a topic, a range that is lost, and whether it is sure that there were records."""
+"""Called with a topic, a lost range, and whether records certainly existed in it."""
 
 
 Found = Segment | Block | list[Block]
-"""A segment as it is on disk, a block of a tail, or the blocks of a segment that has to be written anew."""
+"""An unchanged segment on disk, a block of a tail, or the blocks of a segment to be rewritten."""
 
 
 class Runs:
@@ -245,7 +245,7 @@ class Runs:
         return not overlaps
 
     def covered(self) -> list[SeqRange]:
-        """The seqs that are there, holes inside a list of blocks left out."""
+        """Returns the existing seqs, without gaps inside a list of blocks."""
         found: list[SeqRange] = []
         for first, last in self.ranges:
             run = self.by_first[first]
@@ -270,7 +270,7 @@ class Assembler:
         self._epochs: dict[int, int] = {}
         """Names learned from segment files."""
         self.replaced: set[SegmentKey] = set()
-        """Segments whose files go out of use."""
+        """Segments whose files become unused."""
         self.actions: list[str] = []
 
     def collect(self) -> set[int]:
@@ -294,7 +294,7 @@ class Assembler:
         return dropped
 
     def build(self, topic_id: int) -> Topic | None:
-        """Makes one topic from everything there is of it; None when there is nothing."""
+        """Builds a topic from all of its data; None if there is none."""
         damaged = self.damaged.get(topic_id)
         state = damaged.state if damaged is not None else None
         runs, lost, doubtful = Runs(), [], []
@@ -351,13 +351,13 @@ class Assembler:
         return rescued
 
     def _add_found(self, topic_id: int, state: TopicState | None, runs: Runs) -> list[SeqRange]:
-        """Adds segment files that no state names where the state or the log cannot be trusted to have it all.
+        """Adds segment files that no state names, if the state or the log may be incomplete.
 
-        Returns what is lost in them.
+        Returns the lost ranges in them.
         """
         look, layout = self._look, self._core.layout
         damaged = look.ledger.damaged_shards
-        # Segments of topics that nobody created are what is left when a log vanished as a whole.
+        # Segments of unknown topics remain when a log has vanished completely.
         log_damaged = bool(look.unknown_topics or (damaged and look.shard_of(topic_id) in (None, *damaged)))
         if state is not None and topic_id not in self.unsure and not log_damaged:
             return []
@@ -380,14 +380,14 @@ class Assembler:
     def _adopted(
         self, key: SegmentKey, image: SegmentImage | None, state: TopicState | None, log_damaged: bool
     ) -> Rescued | None:
-        """A segment file as part of the topic, unless the state or the log has its records anyway."""
+        """Returns a segment file as part of the topic, unless the state or the log has its records."""
         logged = self._look.ledger.first_logged.get(key.topic_id)
         if image is None or image.head is None:
             self.replaced.add(key)
             return None
         last_seq = image.head.first_seq + image.head.count - 1
         if state is not None and last_seq <= state.head:
-            return None  # The state knew of these records and had no use for the file: they may all be deleted.
+            return None  # The state includes these records but not the file, so all of them may be deleted.
         if logged is not None and last_seq >= logged:
             return adopt(image, key.cold, state.earliest if state else 1) if image.whole and log_damaged else None
         if not image.whole:
@@ -414,7 +414,7 @@ class Assembler:
         return topic
 
     def stranger(self, topic_id: int) -> Topic:
-        """A topic of which only its number is sure."""
+        """Returns a topic of which only the number is certain."""
         self.configless.add(topic_id)
         name = self.names.get(topic_id, f"recovered-{topic_id}")
         # Without a segment its epoch is not known: with the id, a cursor of any epoch starts over.
@@ -435,7 +435,7 @@ class Assembler:
         topic.last_ts, topic.last_write_ts, topic.next_base = state.last_ts, state.last_write_ts, state.next_base
         for lost in sorted(state.lost, key=lambda lost: lost.first):
             self._core.applier.gap(topic, lost.first, min(lost.last, state.head), LossReason(lost.reason))
-        # Behind the gaps, which take a topic whose records come later for an empty one.
+        # After the gaps, which treat a topic without records so far as empty.
         topic.earliest = min(state.earliest, state.head + 1)
         topic.evict_floor = min(state.evict_floor, topic.earliest)
         topic.cap_floor, topic.ttl_floor = (min(f, topic.evict_floor) for f in (state.cap_floor, state.ttl_floor))
@@ -481,7 +481,7 @@ class Assembler:
 
 
 def _tail_of(damaged: DamagedTopic, state: TopicState) -> tuple[list[Block], list[SeqRange]]:
-    """The blocks of a tail with their delete flags, and the seqs of those that are missing."""
+    """Returns the blocks of a tail with their delete flags, and the seqs of missing blocks."""
     blocks: dict[int, Block] = {}
     for place, part in damaged.blocks:
         block = Block.of(part)

@@ -9,7 +9,7 @@
 | a frame about a topic that nobody created | the topic exists again, as `recovered-<number>` if its name is lost |
 | two topics of one name | the younger has it: the older one's deletion was in a damaged place |
 
-Where it is only possible that records are lost, their seqs are never given out again, and readers are told the same.
+If records may be lost, their seqs are never assigned again, and the loss is reported to readers.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ from topics.streams.stream_frames import creation_in
 
 
 class Salvage(Recovery):
-    """Rebuilds the state of a damaged folder as far as it goes; the sealer writes what has to be written anew."""
+    """Rebuilds the state of a damaged folder as far as possible; the sealer writes new segments."""
 
     def __init__(
         self, core: EngineCore, fs: FileSystem, sealer: Sealer, look: Verification, last: LastRun, boot_id: str
@@ -47,7 +47,7 @@ class Salvage(Recovery):
         self._assembler = Assembler(core, fs, sealer, look, self._lose)
         self._removed_topics: set[int] = set()
         self._doubts: dict[int, int] = {}
-        """Topics that may have lost records at their end, and how many at most."""
+        """Topics that may have lost records at their end, with the maximum number."""
         self._given_up: list[tuple[int, SeqRange, bool]] = []
         self._unseen_topics = 0
         self.replaced = self._assembler.replaced
@@ -79,7 +79,7 @@ class Salvage(Recovery):
 
     @property
     def losses(self) -> list[Loss]:
-        """Ranges that are lost for good, by topic and seq."""
+        """Permanently lost ranges, by topic and seq."""
         topics = self._core.topics
         reported = [(topics[i].name, *seqs, sure) for i, seqs, sure in self._given_up if i in topics]
         return [Loss(*loss) for loss in sorted(reported)]
@@ -113,7 +113,7 @@ class Salvage(Recovery):
             )
 
     def _in_folders(self) -> set[int]:
-        """Topics known only by their files, where the snapshots or the log may have lost them."""
+        """Adds topics known only by their files, if the snapshots or the log may have lost them."""
         chain, layout = self._look.chain, self._core.layout
         if chain.complete and not self._look.ledger.damaged_shards:
             return self._look.unknown_topics
@@ -139,7 +139,7 @@ class Salvage(Recovery):
             self.actions.append(f"topic {name} (number {topic_id}): its config was lost and is the default now")
 
     def _number_topics(self) -> None:
-        """No number is given out twice, also none that only a lost frame knew of."""
+        """No id is assigned twice, not even one in a lost frame."""
         core = self._core
         ledger = self._look.ledger
         known = [*core.topics, *self._removed_topics, *ledger.topic_ids, *ledger.strangers, *self._look.unknown_topics]
@@ -191,7 +191,7 @@ class Salvage(Recovery):
 
     def _doubt(self, topics: Mapping[int, Topic], records_max: int) -> None:
         for topic_id in topics:
-            # Ephemeral topics, too: a change to a class that logs may have been in the same place.
+            # Including ephemeral topics: a change to a logged class may have been in the damaged place.
             self._doubts[topic_id] = self._doubts.get(topic_id, 0) + records_max
 
     def _take(self, frame: Frame, number: int) -> None:
@@ -225,7 +225,7 @@ class Salvage(Recovery):
             super()._apply(frame)
 
     def _meet_again(self, topic: Topic, frame: Frame) -> None:
-        """The creation of a topic that was put together from its files: now its name and its config are known."""
+        """Handles the creation of a topic that was rebuilt from its files, which has its name and its config."""
         if topic.id in self._assembler.configless:
             created = creation_in(frame)
             assert created is not None
@@ -244,7 +244,7 @@ class Salvage(Recovery):
             self._begin_logging(topic, block.first_seq - 1)
         self._go_on_at(topic, block.first_seq - 1)
         if block.first_seq <= topic.head:
-            return  # A segment file that was taken in again has these records.
+            return  # A recovered segment file has these records.
         self._core.applier.append(topic, block)
         topic.next_base = block.next_base
 
@@ -276,13 +276,14 @@ class Salvage(Recovery):
         self._assembler.configless.discard(topic.id)
 
     def _begin_logging(self, topic: Topic, head: int) -> None:
-        """An ephemeral topic logs nothing: the change to another class is lost, and the strongest keeps any promise."""
+        """An ephemeral topic logs nothing, so a change to another class was lost; the strongest class keeps every
+        guarantee."""
         config = msgspec.structs.replace(topic.config, durability=Durability.FSYNC)
         self._core.applier.configure(topic, config, head)
         self.actions.append(f"topic {topic.name}: its change from class ephemeral was lost; it is of class fsync now")
 
     def _go_on_at(self, topic: Topic, head: int) -> None:
-        """A frame contains the position of its topic, so losses before it are known exactly."""
+        """A frame has the position of its topic, so losses before it are known exactly."""
         self._doubts.pop(topic.id, None)
         if head > topic.head:
             self._lose(topic, (topic.head + 1, head), True)

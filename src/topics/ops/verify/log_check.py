@@ -1,6 +1,6 @@
 """Log check without payloads: every frame decodes, belongs to a topic that exists, and continues it.
 
-A ledger follows heads and names only, so a look at a folder needs no memory for records, however long the log is.
+The checker follows heads and names only, so it needs no memory for records, however long the log is.
 """
 
 from collections.abc import Callable, Mapping
@@ -66,7 +66,7 @@ _LOGGED = {int(kind): kind for kind in FrameKind if kind not in _OF_SNAPSHOTS}
 
 
 class DamagedFrame(NamedTuple):
-    """A damaged frame as it seems to have been. The numbers behind the topic are 0 unless it gave out seqs."""
+    """The presumed content of a damaged frame. The numbers after the topic are 0 unless it assigned seqs."""
 
     kind: FrameKind
     topic_id: int
@@ -77,19 +77,20 @@ class DamagedFrame(NamedTuple):
 
     @property
     def next_base(self) -> int:
-        """Where the text of what follows in the same topic begins."""
+        """The start of the following text of the same topic."""
         return self.base + self.text_bytes + 1 if self.text_bytes else self.base
 
 
 def records_at_most(size: int) -> int:
-    """How many records fit into so many bytes of log: an upper bound on what a damaged place can have held."""
+    """Returns the maximum number of records in this many bytes of log: an upper bound of the records in a damaged
+    place."""
     return max(size // _RECORD_BYTES_MIN, 1)
 
 
 def read_damaged_frames(
     buffer: memoryview, start: int, end: int, first_lsn: int, next_lsn: int | None
 ) -> list[DamagedFrame]:
-    """The frames that seem to stand between two offsets; empty when they cannot be told apart.
+    """Returns the presumed frames between two offsets; empty if they cannot be distinguished.
 
     `next_lsn` is the lsn of the valid frame behind them, None when there is none in this file.
     """
@@ -125,7 +126,7 @@ def _has_forwards(body: memoryview, kind: int) -> bool:
 
 
 def _readings(body: memoryview, topic_id: int) -> dict[FrameKind, DamagedFrame]:
-    """Every way to find records in a frame's body, by the kind of frame that would have them there."""
+    """The ways to find records in a frame's body, by the kind of the frame."""
     forward = _read_forward(body, topic_id)
     found = {} if forward is None else {FrameKind.FORWARD: forward}
     for kind in BLOCK_KINDS:
@@ -149,7 +150,7 @@ def _read_block(kind: FrameKind, body: memoryview, topic_id: int) -> DamagedFram
 
 
 def _read_forward(body: memoryview, topic_id: int) -> DamagedFrame | None:
-    """The body as a forward, when its lengths agree and its ranges add up."""
+    """Returns the body as a forward, if its lengths agree and its ranges add up."""
     try:
         forward = decode_forward(body)
     except ValueError:
@@ -165,25 +166,25 @@ def _read_forward(body: memoryview, topic_id: int) -> DamagedFrame | None:
 
 _BATCH_RECORDS_MAX = 10_000
 _FILE_BYTES = 64 * 1024 * 1024
-"""The greatest sizes of a frame and of a log file, unless an operator has chosen otherwise."""
+"""The maximum sizes of a frame and of a log file by default."""
 
 
 class Hole(NamedTuple):
-    """A damaged place of a log: what was found, and what can be missing."""
+    """A damaged place of a log: the finding, and the possible losses."""
 
     finding: Finding
     shard: int
     first_lsn: int
     next_lsn: int | None
-    """The lsn of the valid frame behind it; None when there is none."""
+    """The lsn of the valid frame after it; None if there is none."""
     records_max: int
-    """No more records than this can have been in it."""
+    """The maximum number of records in it."""
     damaged: list[DamagedFrame]
-    """The frames as guessed; empty when they cannot be told apart."""
+    """The presumed frames; empty if they cannot be distinguished."""
 
     @property
     def frames(self) -> int | None:
-        """How many frames are missing, when that is known."""
+        """The number of missing frames, if known."""
         return self.next_lsn - self.first_lsn if self.next_lsn is not None else None
 
 
@@ -206,15 +207,15 @@ class LogWalker(ShardReader):
         apply: Callable[[Frame, int], None],
         damaged: Callable[[Hole], None],
     ) -> ShardEnd:
-        """Hands every valid frame with the number of its file to `apply`, and every damaged place to `damaged`.
+        """Passes every valid frame with the number of its file to `apply`, and every damaged place to `damaged`.
 
-        Without a `first_lsn` nobody knows where the log should begin, and it begins with the first frame there is.
+        Without a `first_lsn` the start of the log is unknown, and it begins with the first existing frame.
         """
         numbers = [number for number in self.numbers() if number >= first_number]
         expected, frames = first_lsn or 1, 0
         requested = first_number if first_lsn is not None or not numbers else numbers[0]
         loose = first_lsn is None
-        """Whether any higher lsn will do for the next frame: what is missing before it has been told already."""
+        """Whether any higher lsn is valid for the next frame, because the gap before it was reported already."""
         for place, number in enumerate(numbers):
             later = numbers[place + 1 :]
             if number != requested:
@@ -316,8 +317,8 @@ def _records_in_frames(first_lsn: int, next_lsn: int | None) -> int:
 # Attribution of damaged records to topics: exactly, where that can be proven, or not at all.
 #
 # The topic id of a damaged frame is not sufficient, since the damaged byte may be in that id. But a block also contains
-# its first seq and the start of its text in the topic's running coordinate, and both must continue the topic. When
-# exactly one topic of the shard fits, and it is the one that the frame names, one wrong byte cannot have led here.
+# its first seq and the start of its text in the topic's running coordinate, and both must continue the topic. If
+# exactly one topic of the shard fits, and the frame names it, a single wrong byte cannot be the cause.
 
 
 class TopicEnd(Protocol):
@@ -337,7 +338,10 @@ class LostRecords(NamedTuple):
 
 
 def find_lost_records(hole: Hole, topics: Mapping[int, TopicEnd]) -> list[LostRecords] | None:
-    """The records in a hole; None when they cannot be determined. `topics` are those whose frames may be in it."""
+    """Returns the records in a gap; None if they cannot be determined.
+
+    `topics` are the topics whose frames may be in it.
+    """
     if hole.next_lsn == hole.first_lsn:
         return []  # No frame is missing: what was damaged is the unused rest of a file.
     if not hole.damaged:
@@ -370,7 +374,7 @@ SeqRange = tuple[int, int]
 
 
 class Account:
-    """One topic as the ledger knows it."""
+    """The state of a topic in this check."""
 
     __slots__ = ("durability", "head", "name", "next_base")
 
@@ -385,7 +389,7 @@ class Account:
         try:
             durability = decode_config(state.config).durability
         except ValueError:
-            durability = Durability.DISK  # That it cannot be read is told elsewhere.
+            durability = Durability.DISK  # The read error is reported elsewhere.
         return cls(state.name, durability, state.head, state.next_base)
 
 
@@ -395,17 +399,17 @@ class LogChecker:
         self._found = found
         self.topic_ids = set(accounts)
         self.first_logged: dict[int, int] = {}
-        """For each topic, existing or not, the first seq that the log holds."""
+        """The first seq in the log of each topic, existing or not."""
         self.damaged_shards: set[int] = set()
         self.lost_records: dict[tuple[int, int], list[LostRecords] | None] = {}
         """For each damaged place, by its shard and first lsn, the records in it; None where they cannot be determined.
         """
         self.records = 0
         self.strangers: set[int] = set()
-        """Topics that frames are about and that nobody created."""
+        """Topics of frames without a creation."""
 
     def frame(self, frame: Frame, path: str) -> None:
-        """Takes the next frame of a shard."""
+        """Adds the next frame of a shard."""
         try:
             self._take(frame, path)
         except (ValueError, KeyError, StructError) as error:
@@ -447,7 +451,7 @@ class LogChecker:
         _TAKE[frame.kind](self, account, frame, path)
 
     def _nothing(self, account: Account, frame: Frame, path: str) -> None:
-        """The frame's own content was looked at already, or there is none."""
+        """The frame's content was checked already, or there is none."""
 
     def _append(self, account: Account, frame: Frame, path: str) -> None:
         body = block_in(frame.kind, frame.body)
@@ -481,7 +485,7 @@ class LogChecker:
         account.durability = decode_config(config).durability
 
     def _continue(self, account: Account, head: int, frame: Frame, path: str) -> None:
-        """The topic should stand at `head` before this frame."""
+        """Checks that the topic is at `head` before this frame."""
         if head > account.head:
             missing = (account.head + 1, head)
             what = f"records {missing[0]} to {missing[1]} are missing before frame {frame.lsn}"
