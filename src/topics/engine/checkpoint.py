@@ -1,4 +1,4 @@
-"""Checkpoints: the log's absorbed part becomes a snapshot, and its files go.
+"""Checkpoints: write changes as a snapshot, and remove the replaced log files.
 
 Each shard turns to a new log file; at the moment the loop hears of it, the shard's topics stand exactly at the end of
 the old one. Topics that changed since the last checkpoint are then captured: the few that are about to change again
@@ -98,7 +98,7 @@ class CatalogKeeper:
         """The topics whose entries have changed, or are gone, since the last catalog."""
         self._changed = False
         self.number = 0
-        """The last one published."""
+        """The last published catalog."""
         self.tracked = False
         """Whether deletes are kept for an archive (`engine.delete_export`)."""
         self.work_number = 0
@@ -119,7 +119,7 @@ class CatalogKeeper:
         """The catalog was published; emitted off the loop."""
 
     def load(self, snapshot: int) -> bool:
-        """Goes on with the catalog that is there; False when it is not the one of this snapshot."""
+        """Continues with the existing catalog. Returns False if it does not belong to this snapshot."""
         try:
             found = self._writer.load()
         except ValueError:
@@ -268,9 +268,9 @@ class ChainWeight:
 
 
 _SLICE = 200
-"""How many topics are captured in one tick of the loop."""
+"""The number of topics captured in one tick of the loop."""
 _CHAIN_MAX = 32
-"""How many snapshots a start reads at most, where topics are paged out to them."""
+"""The maximum number of snapshots that a start reads, if topics are paged out to them."""
 
 _log = logging.getLogger(__name__)
 
@@ -281,7 +281,7 @@ def no_job(next_tick: Callable[[Callable[[object], None]], None]) -> Job:
 
 
 class Capture(NamedTuple):
-    """One topic as the snapshot will have it."""
+    """A captured topic, in the form of the snapshot."""
 
     topic: Topic
     head: int
@@ -313,7 +313,7 @@ class Checkpointer:
         self._retire_log = retire_log or self._remove_log
         self.catalog = CatalogKeeper(fs, core.layout)
         self.number = 0
-        """The newest snapshot there is."""
+        """The newest snapshot."""
         self.chain: list[int] = []
         """The snapshots that make up the current state, the full one first."""
         self.weight = ChainWeight()
@@ -325,7 +325,7 @@ class Checkpointer:
         """Topics with this id or a higher one are in no snapshot, except the one being taken."""
         self.running = False
         self.error: Exception | None = None
-        """Why the last one failed."""
+        """The reason why the last checkpoint failed."""
         self.failures = 0
         self.completed = 0
         self._known_before = 1
@@ -345,7 +345,7 @@ class Checkpointer:
         core.capture_due.subscribe(self._capture)
 
     def job(self, full: bool = False, then: Callable[[bool], None] = lambda done: None) -> Job:
-        """Takes a checkpoint; `then` is called with its success. A failed one has no effect."""
+        """Takes a checkpoint; `then` gets whether it succeeded. A failed one has no effect."""
         self.running = True
         yield from self._prepared(then)
         self._known_before, self.first_new = self.first_new, self._core.next_topic_id
@@ -560,7 +560,7 @@ class Checkpointer:
         for capture in self._captures:
             for segment, key, _, changes in capture.flips:
                 if key in put_off:
-                    # The next checkpoint tries again.
+                    # The next checkpoint retries.
                     self._core.dirty[capture.topic.shard].add(capture.topic)
                     continue
                 segment.flag_changes -= changes
@@ -598,14 +598,14 @@ class Checkpointer:
         ids, self._captures = [capture.topic.id for capture in taken], []
         taken.clear()
         if self._core.closed:
-            # Nothing is paged out any more, but older places must not be copied into the last snapshot.
+            # Nothing is paged out any more, but older positions must not be copied into the last snapshot.
             for topic_id in ids:
                 pager.forget(topic_id)
             return
         try:
             file = SnapshotFile(self._fs, self._core.layout, head.number)
         except (OSError, DamageError):
-            # Nothing is wrong with the snapshot, but no topic can be paged out to it.
+            # The snapshot is valid, but no topic can be paged out to it.
             for topic_id in ids:
                 pager.forget(topic_id)
             raise
@@ -649,7 +649,7 @@ def topic_state(topic: Topic, ceiling: int, tail: list[Block], parts: dict[str, 
 
 
 def remove_wal_files(fs: FileSystem, folder: str, before: int) -> None:
-    """Removes a shard's files with lower numbers, the oldest first, so that what is left never has a hole."""
+    """Removes a shard's files with lower numbers, the oldest first, so that the remaining files never have a gap."""
     try:
         names = fs.list_dir(folder)
     except FileNotFoundError:

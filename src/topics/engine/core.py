@@ -37,7 +37,7 @@ class EngineEvents:
 
     def __init__(self) -> None:
         self.topic_added: Event[Topic] = Event()
-        """A topic came to be, and its creation is durable by its class."""
+        """A topic was created, and its creation is as durable as its class requires."""
         self.topic_removed: Event[Topic] = Event()
         """A topic was deleted."""
         self.jobs_ordered: Event[Topic, int, int, JobOrder] = Event()
@@ -49,10 +49,10 @@ class EngineEvents:
         self.shard_rotated: Event[int] = Event()
         """A checkpoint rotated the log of a shard: the state of its topics so far is behind them in the log."""
         self.run_begins: Event[[]] = Event()
-        """Seqs are about to be given out. A listener raises OSError where that cannot be noted."""
+        """Seqs are about to be assigned. A listener raises OSError if that cannot be recorded."""
 
 
-# The engine's two readings of time, and how a moment of one becomes a moment of the other.
+# The engine's two clocks, and conversions between them.
 #
 # | | from | for |
 # |---|---|---|
@@ -64,7 +64,7 @@ class EngineEvents:
 # clock measures the downtime, but no duration becomes longer than it was.
 
 _JITTER_MS = 5
-"""So far apart the two clocks may be by rounding and by reading one after the other."""
+"""The maximum difference of the two clocks by rounding and by consecutive reads."""
 
 
 class EngineTime:
@@ -99,14 +99,14 @@ class EngineTime:
         return ended
 
     def wall_time(self, moment: int) -> int:
-        """A steady moment as the clock on the wall would have it now; the same as before while that runs evenly."""
+        """Converts a steady time to wall time; the result does not change while the wall clock runs evenly."""
         ahead = self.wall() - self.steady()
         if abs(ahead - self._ahead) > _JITTER_MS:
             self._ahead = ahead
         return moment + self._ahead
 
     def ending(self, moment: int) -> Ending:
-        """A steady moment as the log has it."""
+        """Returns a steady time in the form of the log."""
         return Ending(self.wall_time(moment), max(moment - self.steady(), 0))
 
     def resumed(self, ending: Ending) -> int:
@@ -122,14 +122,14 @@ class EngineOptions(EngineSettings, frozen=True, kw_only=True):
     cold_dir: str | None = None
     backup_dir: str | None = None
     restoring: bool = False
-    """Whether it is a restore that opens the folder it is filling."""
+    """Whether a restore opens the folder that it fills."""
     following: bool = False
     """Whether the state is only what a standby replays of its primary's log (`engine.following`)."""
     wal_shards: int = 1
     track_removals: bool = False
     """Whether deletes from sealed segments are reported to an archive even after the segments are removed."""
     full_disk_reserve_bytes: int = 0
-    """Room that is kept back, so that there is some for deletes when the disk is full."""
+    """Reserved disk space, used for deletes when the disk is full."""
     limits: Limits = Limits()
 
 
@@ -155,14 +155,14 @@ class EngineCore(EngineEvents):
         self.reserve = options.disk_reserve_seqs
         self.applier = Applier(self.reader, self.retention, self.reserve)
         self.path, self.quotas = WritePath(self), Quotas(self, options.limits)
-        """The one way into the log."""
+        """The only way into the log."""
         self.memory = KeptMemory(options.limits)
         """Memory that topics keep, and its budgets."""
         self.applier.kept.subscribe(self.memory.note)
         self.features, self.cross_shard_gate = Features(), CrossShardGate()
         self.shards: list[Shard] = []
         self.topics: dict[int, Topic] = {}
-        """Every topic that exists and is resident, by id."""
+        """Every resident topic, by id."""
         # A restore reads every topic once, before it serves requests, so it pages none out.
         self.pager = TopicPager(self, maxsize if options.restoring else options.awake_topics)
         """The topics that are left in their snapshot until they are used."""
@@ -176,13 +176,13 @@ class EngineCore(EngineEvents):
         # Staged bytes count against the quota before they are published.
         self.total_bytes = self.staged_bytes = 0
         self.metered = bool(options.limits.max_total_bytes)
-        """Whether bytes are counted against anything but the caps of their topic."""
+        """Whether bytes are counted against other limits than the caps of their topic."""
         # For each shard: the topics that changed, and the ids of those deleted, since the last checkpoint took them.
         self.dirty: list[set[Topic]]
         self.dropped: list[list[int]]
         self.dirty, self.dropped = [], []
         self.trash: list[SegmentKey] = []
-        """Segments without anything live; their files go once a snapshot no longer names them."""
+        """Segments without live records; their files are removed when no snapshot names them."""
         self.defer = defer
         """Runs a function later in this tick of the loop."""
         self.scheduler = Scheduler(self.steady, clock.monotonic, defer)
@@ -190,7 +190,7 @@ class EngineCore(EngineEvents):
         """Long work on the loop, in units (`system.fair_scheduler`)."""
         self.detach_routers: Callable[[Topic], list[str]] = lambda topic: []
         """Removes the routers of a deleted topic and returns their names, sorted; `routers` sets it."""
-        # Quiet while no seqs are given out, not yet or not any more: a snapshot reports this (`engine.recovery`).
+        # Quiet while no seqs are assigned, before or after serving: a snapshot records this (`engine.recovery`).
         self.closed, self.quiet = False, True
         self.held_sources: set[Topic] = set()
         """Topics that reject appends until their routers have made most pending copies (`routers.pump`)."""
@@ -198,7 +198,7 @@ class EngineCore(EngineEvents):
     # Topics
 
     def existing(self, name: str) -> Topic:
-        """The topic of that name as readers see it."""
+        """Returns the published topic of that name."""
         topic = self.directory.find(name)
         if topic is None or not topic.created or (topic.guard is not None and topic.guard.hides(topic)):
             raise TopicNotFoundError(name)
@@ -213,7 +213,7 @@ class EngineCore(EngineEvents):
 
     @property
     def topic_count(self) -> int:
-        """How many topics there are besides the server's own."""
+        """The number of topics without system topics."""
         return len(self.topics) + len(self.pager) - sum([name in self.names for name in SERVER_TOPICS])
 
     @property
@@ -227,11 +227,11 @@ class EngineCore(EngineEvents):
         return len(self.directory) - len(self.names)
 
     def peek(self, name: str) -> Topic | None:
-        """The topic of that name for reading its properties: one that is paged out stays so."""
+        """Returns the topic of that name for reading its properties. A paged-out topic stays paged out."""
         return self.pager.peek(name) if name in self.directory else None
 
     def peek_at(self, topic_id: int) -> Topic | None:
-        """The topic of that id for reading its properties; one that is paged out stays so."""
+        """Returns the topic of that id for reading its properties. A paged-out topic stays paged out."""
         topic = self.topics.get(topic_id)
         return self.pager.peek_at(topic_id) if topic is None and self.pager.is_paged_out(topic_id) else topic
 
@@ -267,7 +267,7 @@ class EngineCore(EngineEvents):
         return topic.next_base if topic is not None and topic.next_base < BASE_MAX else 0
 
     def check_accepting(self) -> None:
-        """Raises unless requests that change something are taken."""
+        """Raises unless changes are accepted."""
         if self.closed:
             raise ShuttingDownError()
         if self.path.lease is not None:
@@ -282,7 +282,7 @@ class EngineCore(EngineEvents):
         return takewhile(lambda name: name.startswith(prefix), found) if prefix else found
 
     def add_topic(self, topic: Topic) -> None:
-        """Makes a topic exist."""
+        """Registers a created topic."""
         topic.created = True
         self.topics[topic.id] = topic
         self.directory.add(topic)
@@ -308,7 +308,7 @@ class EngineCore(EngineEvents):
         return self.detach_routers(topic)
 
     def remove_topic(self, topic: Topic) -> None:
-        # For good: a caller that still holds it sees by its rules that it may be stale.
+        # Permanently: a caller that still references it detects this by its rules.
         topic.closing = True
         self.epochs.note_deleted(topic.name, topic.epoch)
         del self.topics[topic.id]
@@ -326,7 +326,7 @@ class EngineCore(EngineEvents):
         self.topic_removed.emit(topic)
 
     def count_all(self) -> None:
-        """Counts everything that is kept count of anew: recovery has put the topics together."""
+        """Recomputes all counters after recovery."""
         topics, pager = self.topics.values(), self.pager
         self.totals.begin(topics)
         self.totals.add(pager.by_class, pager.records)
@@ -338,19 +338,19 @@ class EngineCore(EngineEvents):
     # Changes
 
     def begin(self) -> None:
-        """Comes before the first seq that is given out, where a start has not noted the run already."""
+        """Called before the first seq is assigned, if the start has not recorded the run already."""
         try:
             self.note_run()
         except OSError as error:
             raise ReadOnlyError(0, str(error)) from error
 
     def note_run(self) -> None:
-        """Notes that seqs are about to be given out; raises OSError where that is not possible."""
+        """Records that seqs are about to be assigned. Raises OSError if that is not possible."""
         self.run_begins.emit()
         self.quiet = False
 
     def before_change(self, topic: Topic) -> None:
-        """Every change of a topic's state comes through here first."""
+        """Called before every change of a topic's state."""
         if topic.paged_out_by is not None:
             topic.paged_out_by.restore(topic)
         if topic.capture_due:
@@ -358,13 +358,13 @@ class EngineCore(EngineEvents):
         self.dirty[topic.shard].add(topic)
 
     def consumed(self, topic: Topic) -> None:
-        """Note a read, a watch or a claim of the topic, which raises its priority."""
+        """Notes a read, a watch or a claim of the topic, which raises its priority."""
         topic.last_read_ts = topic.last_consumed_ts = now = self.wall()
         if self.topics.get(topic.id) is not topic and topic.name in self.pager.names:
             self.pager.note_read(topic, now)
 
     def expire(self, topic: Topic) -> None:
-        """Lets time do its work before anyone looks. Readers never wait for the log here, and never fail.
+        """Removes expired records before a read. Readers never wait for the log here, and never fail.
 
         A standby leaves that to its primary. The frame is logged without waiting: it keeps expired records from
         reappearing if the clock is set back, and from counting as deleted.

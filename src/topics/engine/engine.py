@@ -74,7 +74,7 @@ from topics.system.entropy import Entropy
 from topics.system.fair_scheduler import Task, in_slices
 from topics.transactions.transactions import Transactions
 
-# A topic's state as people see it.
+# The public state of a topic.
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ class EngineView:
         """The topic of a name, paged in if necessary, including one whose creation is in flight. Without such a topic
         `find` returns None and `load` raises KeyError."""
         self.existing, self.readable = core.existing, core.readable
-        """The topic of a name as readers of topics and of streams see it; TopicNotFoundError where there is none."""
+        """The published topic of a name, for topics and streams; raises TopicNotFoundError if it does not exist."""
         self.peek, self.peek_at = core.peek, core.peek_at
         """The topic of a name or an id, read-only: a paged-out topic stays paged out."""
         self.names_from = core.names_from
@@ -157,7 +157,7 @@ class EngineView:
 
     @property
     def layout(self) -> Layout:
-        """Where the files of the data folder are."""
+        """The layout of the data folder."""
         return self.core.layout
 
     @property
@@ -167,7 +167,7 @@ class EngineView:
 
     @property
     def topic_count(self) -> int:
-        """How many topics there are besides the server's own."""
+        """The number of topics without system topics."""
         return self.core.topic_count
 
     @property
@@ -207,7 +207,7 @@ class EngineView:
         return topic_id in self.core.topics or self.core.pager.is_paged_out(topic_id)
 
     def names_at(self, skip: int) -> Iterator[str]:
-        """All names in their order, behind the first `skip` of them."""
+        """All names in order, after the first `skip` of them."""
         return self.core.names.at(skip)
 
     def peek_existing(self, name: str) -> Topic:
@@ -249,7 +249,7 @@ class Engine(EngineView):
         self.routing = Routing(core, self._controller, self._background)
         self._destinations = self.routing.registry.into
         self.queues = Queues(core, self._background, self.put_topic)
-        """Claims, acknowledgements and everything else about jobs."""
+        """Claims, acknowledgements and all other operations on jobs."""
         self._unique_appends = UniqueAppends(core)
         self.consumers = Consumers(core)
         """Cursors of readers that the server stores."""
@@ -266,7 +266,7 @@ class Engine(EngineView):
             partial(folder_in_place, fs, core.layout, lock),
         )  # fmt: skip
 
-    # Life
+    # Lifecycle
 
     @classmethod
     def recover(
@@ -419,7 +419,7 @@ class Engine(EngineView):
         self._shut()
 
     def close_inline(self) -> None:
-        """Finishes, takes a last checkpoint and lets go of the folder, without a loop and on the caller's stack."""
+        """Finishes, takes a last checkpoint and releases the folder, without a loop and on the caller's stack."""
         self.core.closed = self.core.quiet = True
         self.admission.close()
         self.queues.stop()
@@ -471,7 +471,7 @@ class Engine(EngineView):
         return any([shard.committer.outstanding for shard in self.core.shards])
 
     def append(self, name: str, batch: Batch, done: AppendDone) -> None:
-        """Appends a batch atomically, creating the topic where that is allowed."""
+        """Appends a batch atomically; creates the topic if allowed."""
         if batch.unique_key is None:
             self._append(name, batch, done)
         else:
@@ -491,7 +491,7 @@ class Engine(EngineView):
         self._appender.append(topic, name, batch, done)
 
     def _append_admitted(self, name: str, batch: Batch, done: AppendDone) -> None:
-        """Appends a batch that had to wait before it was let in."""
+        """Appends a batch that waited for admission."""
         if not wait_for_drop(self.core, name, lambda: self._append_admitted(name, batch, done), done):
             self._appender.append(self.core.directory.find(name), name, batch, done)
 
@@ -528,7 +528,7 @@ class Engine(EngineView):
         return make_topic(self.core, name, config, above)
 
     def creation_body(self, topic: Topic) -> bytes:
-        """Gives a new topic its name and its id for good; a frame with the result must be logged."""
+        """Registers the name and the id of a new topic; a frame with the result must be logged."""
         return creation_body(self.core, topic)
 
     def release_name(self, topic: Topic) -> None:
@@ -536,7 +536,7 @@ class Engine(EngineView):
         self.core.directory.discard(topic)
 
     def add_topic(self, topic: Topic) -> None:
-        """Makes a new topic exist, once its creation is durable."""
+        """Publishes a new topic after its creation is durable."""
         self.core.add_topic(topic)
 
     def put_config(self, topic: Topic, config: TopicConfig, done: PutDone) -> None:
@@ -582,7 +582,7 @@ class Engine(EngineView):
         return self.routing.listed(prefix, after, limit, requested)
 
     def read(self, name: str, request: ReadRequest, done: Callable[[ReadResult | TopicsError], None]) -> None:
-        """Reads from a cursor; answers at once unless the cold folder has to be asked."""
+        """Reads from a cursor; answers immediately unless the cold tier must be read."""
         self.read_as(self.core.existing(name), request, execute_read, done)
 
     def read_as(
@@ -615,7 +615,7 @@ class Engine(EngineView):
         self._background(lambda: execute(plan, self.core.reader), finished, topic.name)
 
     def read_now(self, name: str, request: ReadRequest) -> ReadResult:
-        """Reads from a cursor on the caller's stack, wherever the records are."""
+        """Reads from a cursor on the caller's stack, including the cold tier."""
         topic = self.core.existing(name)
         self._begin_read(topic, request)
         return execute_read(plan_read(topic, request, self.core.reader), self.core.reader)
@@ -701,10 +701,10 @@ class Engine(EngineView):
             self.schedules,
         )  # fmt: skip
 
-    # Helpers
+    # Helper methods
 
     def _begin_read(self, topic: Topic, request: ReadRequest) -> None:
-        """A reader comes: time does its work first, also in the topics that this one reads from."""
+        """Prepares a read: removes expired records, also in the topics from which this one inherits."""
         self.core.totals.reads += 1
         self.consumed(topic)
         if request.up_to is None:
@@ -723,7 +723,7 @@ class Engine(EngineView):
         return topic is None or any(isinstance(run, Segment) and not topic.has_segment(run) for run in plan.runs)
 
     def consumed(self, topic: Topic) -> None:
-        """Note a read or a watch of the topic, which raises its priority."""
+        """Notes a read or a watch of the topic, which raises its priority."""
         self.core.consumed(topic)
 
     def in_background(self, work: Callable[[], object], then: Callable[[object], None], name: str = "") -> None:
@@ -732,7 +732,7 @@ class Engine(EngineView):
         self._background(work, then, name)
 
     def read_folder_file(self, path: str, offset: int, length: int, then: Callable[[object], None]) -> None:
-        """Read a part of a file of the data folder on a thread; calls back with the bytes and the length of the file,
+        """Reads a part of a file of the data folder on a thread; calls back with the bytes and the length of the file,
         or an exception."""
         self._background(partial(_part_of, self._fs, f"{self.layout.root}/{path}", offset, length), then, "")
 

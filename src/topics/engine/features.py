@@ -1,9 +1,8 @@
 """Features: frame kinds and topic state that queues, routers, streams and transactions add to the log.
 
-A feature (queues, routers, streams) owns frame kinds and a part of the topic's state. The log, the checkpoints and
-recovery know none of them by name: they find the feature by the kind of a frame or by the name of a part, and it does
-the rest. So each stays in its own modules, and the promise is kept in one place: what a frame did when it was logged,
-`replay` does again.
+A feature (queues, routers, streams) owns frame kinds and a part of the topic's state. The log, checkpoints and recovery
+do not refer to features by name: they find the feature by the kind of a frame or by the name of a part. `replay`
+repeats the effect that a frame had when it was logged.
 
 The block inside a frame of any kind that carries one.
 
@@ -33,11 +32,11 @@ class Rebuild(Protocol):
     """The services of recovery for a feature that replays a frame."""
 
     def walk_log(self, visit: Callable[[Frame], None]) -> None:
-        """Hands every frame of the log behind the snapshots, all shards, to a function."""
+        """Passes every frame of the log after the snapshots, in all shards, to a function."""
         ...
 
     def lose(self, topic: Topic, first: int, last: int) -> None:
-        """Reports seqs whose records cannot be made again."""
+        """Reports seqs whose records cannot be rebuilt."""
         ...
 
 
@@ -45,24 +44,24 @@ class Feature(Protocol):
     """The interface of a feature for recovery and checkpoints, called on the loop's thread or before it starts."""
 
     name: str
-    """Names its part in `Topic.parts` and in snapshots; never given a second meaning."""
+    """The name of its part in `Topic.parts` and in snapshots; never reused."""
     kinds: frozenset[FrameKind]
     """The frames it writes, each with the topic it belongs to."""
 
     def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
-        """Does once more what the frame did. Raises ValueError for a malformed body."""
+        """Repeats the effect of the frame. Raises ValueError for a malformed body."""
         ...
 
     def save(self, topic: Topic) -> bytes:
-        """The feature's part of a topic for a snapshot; empty when there is nothing to keep."""
+        """Returns the feature's part of a topic for a snapshot; empty if there is nothing to store."""
         ...
 
     def load(self, topic: Topic, part: bytes) -> None:
-        """Puts a saved part back. The topic's records come after it."""
+        """Restores a saved part. The topic's records follow later."""
         ...
 
     def reconcile(self) -> None:
-        """Recovery has read everything: finish what concerns several topics at once."""
+        """Called after recovery has read everything, to finish changes that affect several topics."""
         ...
 
     def may_page_out(self, topic: Topic) -> bool:
@@ -108,7 +107,7 @@ class Features:
 
 
 class CrossShardGate:
-    """Keeps changes that concern topics of two shards from straddling a checkpoint.
+    """Prevents changes of topics of two shards from straddling a checkpoint.
 
     Shards turn to a new log file one after the other. A change with a frame in each of two shards, or with a frame that
     points into another shard's log, must lie before the turn in both or behind it in both, or the snapshot would hold
@@ -122,7 +121,7 @@ class CrossShardGate:
         self._resume: Callable[[], None] | None = None
 
     def enter(self, start: Callable[[], None]) -> None:
-        """Calls `start` now, or once the checkpoint has turned every shard; it must be followed by one `leave`."""
+        """Calls `start` now, or when the checkpoint has rotated every shard; it must be followed by one `leave`."""
         if self.closed:
             self._held.append(start)
         else:
@@ -130,14 +129,14 @@ class CrossShardGate:
             start()
 
     def leave(self) -> None:
-        """The change is applied, or failed."""
+        """Called when the change is applied or failed."""
         self._open -= 1
         if not self._open and self._resume is not None:
             resume, self._resume = self._resume, None
             resume()
 
     def close(self, resume: Callable[[], None]) -> None:
-        """Lets none in, and calls back once none is on its way."""
+        """Blocks new changes, and calls back when none is in flight."""
         self.closed = True
         if self._open:
             self._resume = resume
@@ -161,7 +160,7 @@ BLOCK_KINDS = frozenset(
 
 
 def block_in(kind: FrameKind, body: memoryview) -> memoryview | None:
-    """The block that a frame carries beside its other fields; None when it carries none."""
+    """Returns the block of a frame; None if it has none."""
     if kind is FrameKind.APPEND:
         return body
     if kind is FrameKind.ARRIVAL:

@@ -1,4 +1,4 @@
-"""Recovery: load the newest snapshots, then replay the log behind them, then account for what a crash lost.
+"""Recovery: loads the newest snapshots, replays the log after them, then records losses of a crash.
 
 First the log is synced: a killed process may have left writes in the page cache, and a power cut during the start must
 not take back what a sealed segment or a removed file already relies on. Then recovery reads. The only files it writes
@@ -82,16 +82,16 @@ class LastRun(NamedTuple):
     boot_id: str
     reserve: int
     since: int
-    """-1 where no run gave out anything that is not in the snapshots by now."""
+    """-1 if every assigned seq is in the snapshots."""
     stopped: bool = False
     """Whether it synced its log to the end and stopped."""
 
     def same_boot(self, boot_id: str) -> bool:
-        """Whether the machine kept running since, so that its page cache has every write."""
+        """Whether the machine has not restarted since, so that its page cache has every write."""
         return bool(boot_id) and boot_id == self.boot_id
 
     def snapshots_have_all(self, newest: SnapshotHead | None) -> bool:
-        """Whether everything that was given out is in the snapshots."""
+        """Whether every assigned seq is in the snapshots."""
         return newest is not None and newest.quiet and newest.number > self.since
 
 
@@ -185,12 +185,12 @@ class Recovery:
         self._log_is_whole = last.stopped
         """Whether everything that was logged is on the disk, or in the snapshots."""
         self._snapshots_have_all = False
-        """Whether everything that was given out is in the snapshots."""
+        """Whether every assigned seq is in the snapshots."""
         # Earlier seqs were bounded by the reserve of that run; later ones are bounded by this one.
         core.applier.reserve = last.reserve
         self._progress = progress
         self._positions: dict[int, WalPosition] = {}
-        """Where the log goes on behind the snapshots, by shard."""
+        """The start of the log after the snapshots, by shard."""
         self._log_bytes = 0
         self._log_total = 1
         self._commits: set[int] | None = None
@@ -198,10 +198,10 @@ class Recovery:
         self.chain: list[int] = []
         self.weight = ChainWeight()
         self.dropped: list[int] = []
-        """The topics that the snapshots behind the full one took away."""
+        """The topics that the incremental snapshots removed."""
         self.ends: dict[int, ShardEnd] = {}
         self.changed = False
-        """Whether there is anything that the snapshots do not have yet."""
+        """Returns whether there are changes that the snapshots do not have."""
 
     def run(self) -> None:
         self._check_nothing_vanished()
@@ -235,7 +235,7 @@ class Recovery:
     # Snapshots
 
     def _check_nothing_vanished(self) -> None:
-        """Without the newest snapshot an older state would look whole, and everything newer like garbage."""
+        """Without the newest snapshot an older state would look complete, and newer files like garbage."""
         layout = self._core.layout
         if self._fs.exists(layout.repair_plan):
             raise DamageError([Finding(layout.repair_plan, "a repair was begun and not finished; run it again")])
@@ -285,7 +285,7 @@ class Recovery:
 
     @property
     def _known(self) -> int:
-        """The topics that were found so far."""
+        """The topics found so far."""
         return len(self._core.topics) + len(self._core.pager.places.by_id)
 
     def _open_snapshot(self, number: int) -> SnapshotFile:
@@ -305,7 +305,7 @@ class Recovery:
         core.pager.add_directory(directory, taken)
         if self._same_boot or self._log_is_whole:
             return []
-        # After a power cut, class disk goes on above what may have been given out (`_reconcile`).
+        # After a power cut, class disk continues above all seqs that may have been assigned (`_reconcile`).
         chosen = set(taken)
         codes = zip(ids, directory.classes, strict=True)
         return [i for i, code in codes if i in chosen and Durability(CLASSES[code]).reserves_seqs]
@@ -354,7 +354,7 @@ class Recovery:
             )
 
     def walk_log(self, visit: Callable[[Frame], None]) -> None:
-        """Shows every frame of the log behind the snapshots without applying any."""
+        """Yields every frame of the log after the snapshots without applying any."""
         for shard in self._shard_folders():
             position = self._positions.get(shard, WalPosition(shard, 1, 1))
             try:
@@ -402,7 +402,7 @@ class Recovery:
         self._core.topics[topic.id] = topic
 
     def _created(self, topic: Topic, frame: Frame) -> None:
-        """All there is to it was done."""
+        """Nothing else to do."""
 
     def _append(self, topic: Topic, frame: Frame) -> None:
         body = block_in(frame.kind, frame.body)
@@ -529,7 +529,7 @@ class Recovery:
             topic.keys = topic.keys.below(first)
 
     def _name_topics(self) -> None:
-        """Gives every topic its name; of two with the same one, the younger.
+        """Registers the name of every topic; of two topics with one name, the younger gets it.
 
         A name is given out only while nobody has it. So the creation of the older one failed after its frame was in the
         log, where it could not be taken back, and the name was asked for again, in a shard that still took writes.
@@ -547,7 +547,7 @@ class Recovery:
         core.names = SortedNames([*core.directory.resident, *core.pager.names])
 
     def _check_segments(self) -> None:
-        """Every segment the state names must be there. Its content is checked when it is read, or by verify."""
+        """Checks that every segment of the state exists. Its content is verified when it is read, or by verify."""
         core = self._core
         missing = []
         for topic in core.topics.values():
@@ -628,7 +628,7 @@ def remove_orphans(core: EngineCore, fs: FileSystem) -> int:
                 found = fs.list_dir(path)
             except NotADirectoryError:
                 continue
-            # Files with other names are not ours and stay.
+            # Files with other names are unknown and stay.
             names = {name: number_in(name.rsplit(".", 1)[0], "seg-", "") for name in found}
             unnamed = [name for name, first in names.items() if first and (topic_id, first, cold) not in named]
             for name in unnamed:

@@ -31,7 +31,7 @@ class ShardStats(msgspec.Struct, frozen=True, kw_only=True):
     queue_depth_peak: int
     submit_full_total: int
     read_only: bool
-    """Whether it takes no writes, for now or for good; then `read_only_cause` has the reason."""
+    """Whether it refuses writes, temporarily or permanently; then `read_only_cause` has the reason."""
     read_only_cause: str
     fsync_latency_us: list[tuple[int, int]]
     """Cumulative counts by bound, in microseconds."""
@@ -58,11 +58,11 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Failed attempts since sealing last worked."""
     routers: int
     routers_blocked: int
-    """Routers that wait for room in their destination, or for something else to be over."""
+    """Routers that wait for room in their destination, or for another obstacle."""
     router_lag: int
-    """Records that routers have not come to yet, over all of them."""
+    """The number of records that routers have not forwarded yet."""
     forwarded_total: int
-    """Copies made by the routers there are, since each was created."""
+    """Copies made by the existing routers since their creation."""
     dead_letters_waiting: int
     """Live records of dead-letter topics."""
     dead_letters_oldest_ms: int
@@ -85,14 +85,14 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Payload that is staged and not committed; it is a part of `bytes_live`."""
     transactions_committed_total: int
     transactions_aborted_total: int
-    """Since the start, those that expired included."""
+    """Since the start, including expired ones."""
     checkpoints_total: int
     checkpoint_failures: int
     """Failed attempts since a checkpoint last worked."""
     shards: list[ShardStats]
     throttle: ThrottleStats
     disk_full: bool = False
-    """Whether only what makes room is taken."""
+    """Whether only operations that free space are accepted."""
     backups_total: int = 0
     backup_failures_total: int = 0
     backup_copied_bytes: int = 0
@@ -103,9 +103,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Acknowledgements of class `remote` that wait for the backup storage."""
     remote_timeouts_total: int = 0
     backup_lag_ms: int | None = None
-    """None where none was taken since the start."""
+    """None if none was taken since the start."""
     cold_store: StoreStats | None = None
-    """None where the cold tier is not an object store."""
+    """None if the cold tier is not an object store."""
 
 
 def collect_stats(
@@ -179,7 +179,7 @@ def collect_stats(
 
 
 _DEAD_LETTER_TOPICS_MAX = 200
-"""Dead-letter topics that are counted: a server with more of them has an estimate from below."""
+"""The maximum number of dead-letter topics that are counted; with more of them the value is a lower bound."""
 
 
 def _dead_letters(core: EngineCore) -> tuple[int, list[int]]:

@@ -102,8 +102,7 @@ def name_in(target: str) -> str:
 
 
 def foreign_file(fs: FileSystem, path: str) -> str | None:
-    """Why a typed file is another one than its path says; None if it is that one, or of a release that did not name
-    it."""
+    """Returns why a typed file does not belong to its path; None if it does, or if an earlier release wrote no name."""
     try:
         footer = pq.read_metadata(io.BytesIO(read_whole(fs, path) or b"")).metadata or {}
     except (OSError, pa.ArrowException) as error:
