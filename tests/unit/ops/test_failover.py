@@ -3,6 +3,7 @@ are in the state of the next primary."""
 
 import contextlib
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, cast
 
 import msgspec
@@ -23,6 +24,7 @@ from topics.model.router_rules import RouterWish
 from topics.model.seq_ranges import LossReason
 from topics.model.settings import SettingsError
 from topics.model.topic_config import Durability, TopicConfigPatch
+from topics.ops.backup import backup_store
 from topics.ops.backup.backup_store import BackupPlace, FencedError, damages
 from topics.ops.backup.restore import frames_of
 from topics.ops.backup.shipped_log import ShippedHead, ShippedObject, decode_shipped
@@ -729,3 +731,28 @@ def test_a_topic_that_leaves_class_remote_keeps_its_rules_until_that_is_shipped(
     faulty.plan = FaultPlan(call=faulty.calls + 1, lasting=True)
     assert append(engine, "orders", 2).first_seq == 2, "no longer remote"
     assert machine.lease is not None
+
+
+class LatePool:
+    """A pool that begins nothing before it is shut down."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._work: list[tuple[Future[object], Callable[[], object]]] = []
+
+    def submit(self, function: Callable[[str], object], name: str) -> Future[object]:
+        future: Future[object] = Future()
+        self._work.append((future, lambda: function(name)))
+        return future
+
+    def shutdown(self, wait: bool, cancel_futures: bool = False) -> None:
+        for future, work in self._work:
+            if cancel_futures:
+                future.cancel()
+            else:
+                future.set_result(work())
+
+
+def test_the_last_object_that_is_read_ahead_is_not_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backup_store, "ThreadPoolExecutor", LatePool)
+    ahead = backup_store._ReadAhead(lambda name: cast(ShippedObject, f"object {name}"), ["a"])
+    assert ahead.get("a") == "object a"

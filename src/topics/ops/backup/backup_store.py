@@ -286,7 +286,8 @@ class _ReadAhead:
         while len(self._loading) < _AHEAD and (name := next(self._names, None)) is not None:
             self._loading[name] = self._pool.submit(self._load, name)
         if not self._loading:
-            self.close()
+            # The last one may not have begun: it is not cancelled.
+            self._pool.shutdown(wait=False)
 
     def close(self) -> None:
         """Stops loading: parts that nobody requested are not loaded any more."""
