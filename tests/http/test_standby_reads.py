@@ -2,6 +2,7 @@
 primary writes, is restarted and fails."""
 
 import json
+import random
 import subprocess
 import sys
 import threading
@@ -30,14 +31,14 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
 
 
 class Pair:
-    def __init__(self, tmp_path: Path, place: str) -> None:
+    def __init__(self, tmp_path: Path, place: str, **settings: str) -> None:
         self.servers = []
         for name in ("primary", "standby"):
             (tmp_path / name).mkdir()
             self.servers.append(
                 LiveServer(
                     tmp_path / name, backup_dir=place, primary_lease_ms=str(LEASE_MS), standby="1", standby_reads="1",
-                    standby_poll_ms="20", backup_ship_ms="200", remote_flush_ms="20",
+                    standby_poll_ms="20", backup_ship_ms="200", remote_flush_ms="20", **settings,
                 )
             )  # fmt: skip
             self.servers[-1].start()
@@ -211,3 +212,82 @@ def test_a_standby_follows_restarts_of_its_primary_and_takes_over(pair: Pair) ->
     pair.wait_for("standby", [standby])
     append(primary, 3)
     until(standby, "POST", "/v0/topics/orders/diff", [1, 2, 3], {"from_seq": 0})
+
+
+NAMES = [f"t{number}" for number in range(12)]
+
+
+def work(server: LiveServer, seed: int, ends: float) -> None:
+    """Requests of all kinds, some of which are refused."""
+    chosen, number = random.Random(seed), 0
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=_PATIENCE_S) as client:
+        while time.monotonic() < ends:
+            number += 1
+            name, kind = chosen.choice(NAMES), chosen.random()
+            if kind < 0.6:
+                records = [
+                    {"data": [seed, number, at], "tag": chosen.choice("ab")} for at in range(chosen.randint(1, 30))
+                ]
+                client.post(f"/v0/topics/{name}", json={"records": records})
+            elif kind < 0.66:
+                client.post(f"/v0/topics/{name}/delete", json={"match": "a"})
+            elif kind < 0.7:
+                client.put(f"/v0/topics/{name}", json={"cap_records": chosen.choice([0, 50, 1000])})
+            elif kind < 0.72:
+                client.delete(f"/v0/topics/{name}")
+            elif kind < 0.78:
+                dest = {"source": name, "dest": chosen.choice(NAMES)}
+                client.put(f"/v0/routers/r{chosen.randint(0, 5)}", json=dest)
+            elif kind < 0.8:
+                client.delete(f"/v0/routers/r{chosen.randint(0, 5)}")
+            elif kind < 0.86:
+                transaction = {"id": f"x{seed}", "sequence": number}
+                client.post("/v0/transactions", json=transaction)
+                for part in chosen.sample(NAMES, 3):
+                    staged = {"sequence": number, "topic": part, "records": [{"data": number}], "part": part}
+                    client.post(f"/v0/transactions/x{seed}/records", json=staged)
+                client.post(f"/v0/transactions/x{seed}/commit", json={"sequence": number})
+            else:
+                client.put("/v0/topics/jobs", json={"type": "queue", "leases_durable": True})
+                client.post("/v0/topics/jobs", json={"records": [{"data": number}]})
+                jobs = client.post("/v0/topics/jobs/claim", json={"node": "n", "max": 3}).json().get("jobs", [])
+                client.post("/v0/topics/jobs/ack", json={"node": "n", "seqs": [job["$seq"] for job in jobs[:2]]})
+
+
+def everything(server: LiveServer) -> dict[str, object]:
+    found: dict[str, object] = {"routers": ask(server, "GET", "/v0/routers?limit=1000").json()["routers"]}
+    for topic in ask(server, "GET", "/v0/topics?limit=1000").json()["topics"]:
+        name, cursor, records = topic["topic"], 0, []
+        while True:
+            body = {"from_seq": cursor, "limit": 1000, "include_tags": True}
+            page = ask(server, "POST", f"/v0/topics/{name}/diff", body).json()
+            records += [page["tombstone"], *page["records"]]
+            cursor = page["next_from_seq"]
+            if page["caught_up"]:
+                break
+        found[name] = [topic["head_seq"], topic["earliest_seq"], topic["count"], records]
+    return found
+
+
+@pytest.mark.slow
+def test_a_standby_equals_its_primary_after_mixed_load_and_many_backups(tmp_path: Path, seed: int) -> None:
+    pair = Pair(
+        tmp_path, str(tmp_path / "place"), backup_interval_ms="1500", snapshot_interval_ms="700",
+        segment_max_events="500", wal_file_bytes="262144", awake_topics="10", wal_shards="4",
+    )  # fmt: skip
+    try:
+        ends = time.monotonic() + 10
+        threads = [threading.Thread(target=work, args=(pair.primary, seed + at, ends)) for at in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        give_up, expected = time.monotonic() + _PATIENCE_S, everything(pair.primary)
+        while everything(pair.standby) != expected:
+            assert time.monotonic() < give_up, f"seed {seed}"
+            time.sleep(0.2)
+            expected = everything(pair.primary)
+        metrics = ask(pair.standby, "GET", "/v0/metrics?topics=false").text
+        assert "topics_standby_restores_total 1" in metrics, "backups cost no restore"
+    finally:
+        pair.close()
