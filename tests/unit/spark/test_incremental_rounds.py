@@ -10,7 +10,7 @@ from topics.log import catalog_files
 from topics.log.catalog import CatalogTopic
 from topics.model.router_rules import DeleteSelector, TagMatch
 from topics.search.file_index.manifest import IndexManifest
-from topics.spark.index_builds.index_plan import IndexRules
+from topics.spark.index_builds.index_plan import IndexRules, reconciled
 from topics.spark.pipeline import index_product
 from topics.spark.pipeline.executors import InlineExecutor
 from topics.spark.pipeline.index_product import IndexProduct
@@ -37,13 +37,12 @@ class Watched:
             acks_deletes=False,
         )  # fmt: skip
         self.seen: list[str] = []
-        inner = index_product.reconciled
 
-        def reconciled(manifest: IndexManifest, topic: CatalogTopic, now_ms: int) -> IndexManifest:
+        def watched(manifest: IndexManifest, topic: CatalogTopic, now_ms: int) -> IndexManifest:
             self.seen.append(manifest.topic)
-            return inner(manifest, topic, now_ms)
+            return reconciled(manifest, topic, now_ms)
 
-        monkeypatch.setattr(index_product, "reconciled", reconciled)
+        monkeypatch.setattr(index_product, "reconciled", watched)
 
     def looked_at(self) -> set[str]:
         """The streams that the rounds until there is nothing to do looked at."""
