@@ -1,4 +1,4 @@
-"""The machine stops, or a call fails, at every file-system call of schedules and unique jobs.
+"""The machine stops, or a call fails, at every file-system call of schedules, unique jobs and results.
 
 After the next start the jobs of a schedule are those of the first due times, each once, in agreement with the state
 of the schedule. Then time goes on: no due time is lost. A unique key has one job at most.
@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from tests.crash.sweeps import Ending, crashes, usual_endings
-from tests.unit.conftest import checkpoint, open_engine, put, read
+from tests.unit.conftest import append, checkpoint, open_engine, put, read
 from topics.engine.engine import Engine
 from topics.engine.results import AppendResult
 from topics.log.fs import FileSystem
-from topics.model.errors import TopicsError
+from topics.model.errors import JobNotFoundError, TopicsError
 from topics.model.records import Batch, Record
 from topics.model.topic_config import Durability, TopicType
+from topics.queues.leases import AckRequest, ClaimRequest
 from topics.schedules.schedule_frames import CatchUp
 from topics.schedules.schedules import SchedulePut, ScheduleWish
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, Survival
@@ -36,6 +37,8 @@ class Life:
         self.created = False
         self.changed = False
         self.unique_seq = 0
+        self.result_seq = 0
+        """The job that was acknowledged with a result."""
 
     @property
     def runs(self) -> int:
@@ -46,6 +49,7 @@ class Life:
     def live(self) -> None:
         engine = self.engine = open_engine(self.fs, self.clock, segment_max_events=3)
         put(engine, "jobs", type=TopicType.QUEUE, durability=self.durability)
+        put(engine, "sums", type=TopicType.QUEUE, durability=self.durability, result_retention_ms=10**9)
         self.put(topic="jobs", every_ms=MINUTE, catch_up=CatchUp.ALL, data=b"1")
         self.created = True
         self.wait(2)
@@ -55,6 +59,7 @@ class Life:
         self.put(data=b"2")
         self.changed = True
         self.produce()
+        self.work()
         self.wait(1, step=3)
         checkpoint(engine, full=True)
         self.wait(1)
@@ -79,6 +84,19 @@ class Life:
         if not isinstance(answers[0], AppendResult):
             raise Refused
         self.unique_seq = answers[0].first_seq
+
+    def work(self) -> None:
+        assert self.engine is not None
+        append(self.engine, "sums", 3)
+        found: list[Any] = []
+        self.engine.queues.claim("sums", ClaimRequest(node="w", max=1), found.append)
+        if isinstance(found[-1], TopicsError):
+            raise Refused
+        seq = found[-1].jobs[0].seq
+        self.engine.queues.ack("sums", AckRequest(node="w", seqs=[seq], result=b"9"), found.append)
+        if isinstance(found[-1], TopicsError):
+            raise Refused
+        self.result_seq = seq
 
 
 class Refused(Exception):
@@ -127,6 +145,7 @@ def examine(life: Life, disk: FakeDisk, ending: Ending) -> Iterator[str]:
     if due != expected:
         yield f"later there are jobs for {due} instead of {expected}"
     yield from unique_promises(life, engine, kept)
+    yield from result_promises(life, engine, kept)
 
 
 def unique_promises(life: Life, engine: Engine, kept: bool) -> Iterator[str]:
@@ -139,6 +158,21 @@ def unique_promises(life: Life, engine: Engine, kept: bool) -> Iterator[str]:
     assert isinstance(answer, AppendResult), answer
     if answer.deduped != bool(there) or (there and answer.first_seq != there[0]):
         yield f"a repetition is answered with {answer.first_seq}, and there is {there}"
+
+
+def result_promises(life: Life, engine: Engine, kept: bool) -> Iterator[str]:
+    """The job is there, or its result."""
+    there = engine.find("sums")
+    if there is None or not there.head or any(lost.from_seq <= 1 <= lost.to_seq for lost in there.lost or ()):
+        # A job that was never seen, or one of class `disk` that is reported as lost.
+        return
+    try:
+        found = engine.queues.result("sums", 1)
+    except JobNotFoundError:
+        yield "the job is gone, and its result is not there"
+        return
+    if kept and life.result_seq and (found.finished is None or found.finished.result != b"9"):
+        yield f"the result is lost: {found}"
 
 
 each_class = pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DISK])
