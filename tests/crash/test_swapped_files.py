@@ -437,7 +437,7 @@ def tables_of_streams() -> tuple[Described, FakeDisk]:
 
 
 def problems_of_tables(disk: FakeDisk) -> list[tuple[str, str]]:
-    """What a check of the archive reports of its tables."""
+    """The findings of a check of the archive about its tables."""
     found = TableFollower(table_of(disk, 1, 0), ROOT).problems(ArchiveStore(disk, ROOT).load())
     for name in ("one", "two"):
         table = table_of(disk, 2, 0, f"{ROOT}/{folder_of(name)}")

@@ -9,6 +9,7 @@ After each step every topic is compared with the model and read from some cursor
 """
 
 from bisect import bisect_left
+from collections import Counter
 from functools import partial
 from random import Random
 from typing import Any
@@ -112,8 +113,8 @@ class EngineLaws(RuleBasedStateMachine):
         self.marks: dict[str, tuple[int, ...]] = {}
         self.overtaken: set[str] = set()
         """Topics of which a delete or a new config was still on its way when the next operation was asked for."""
-        self.searched: set[str] = set()
-        """Topics with a delete by tag in the group that is judged."""
+        self.concurrent: set[str] = set()
+        """Topics with a delete by tag, or with a delete and another operation, in the group that is judged."""
         self.recover(shards)
         self.one(first)
 
@@ -167,12 +168,27 @@ class EngineLaws(RuleBasedStateMachine):
             assert isinstance(committer, InlineCommitter)
             committer.hold = committer.coalesces = False
             committer.flush()
+        asked_of = Counter(name for _, name, _ in operations)
         deletes = [(name, selector) for kind, name, selector in operations if kind == "delete"]
-        self.searched = {name for name, selector in deletes if selector.match}
+        self.concurrent = {name for name, selector in deletes if selector.match or asked_of[name] > 1}
         for operation, head, answers in asked:
             self.judge(operation, head, answers)
+        for name in self.concurrent & self.model.keys():
+            self.adopt_reasons(self.model[name], self.engine.core.directory.load(name))
         self.overtaken.clear()
-        self.searched.clear()
+        self.concurrent.clear()
+
+    @staticmethod
+    def adopt_reasons(topic: ModelTopic, found: Topic) -> None:
+        """Of a group with a delete, the reason for which a record is gone is open: a cap or a time to live evicts it
+        once the group is published, and a delete that came later may have been faster."""
+        if found.evict_floor == topic.evict_floor:
+            return
+        topic.cap_floor, topic.ttl_floor = found.cap_floor, found.ttl_floor
+        topic.lost = [(gap.from_seq, gap.to_seq) for gap in found.lost or ()]
+        for record in topic.records:
+            if record.fate in (Fate.DELETED, Fate.EVICTED):
+                record.fate = Fate.EVICTED if record.seq < found.evict_floor else Fate.DELETED
 
     def one(self, operation: Operation) -> None:
         self.judge(operation, *self.ask(operation))
@@ -235,6 +251,9 @@ class EngineLaws(RuleBasedStateMachine):
             return
         assert isinstance(answer, AppendResult), answer
         first, last = topic.append(batch.records, batch.node, batch.idempotency_key, now)
+        if name in self.overtaken and batch.idempotency_key in topic.keys:
+            # A config that turns the window on may count behind it: then the key is not remembered.
+            topic.keys[batch.idempotency_key].certain = False
         assert (answer.topic, answer.first_seq, answer.last_seq) == (name, first, last)
         assert (answer.head_seq, answer.count, answer.created) == (last, len(batch.records), created)
         self.model[name] = topic
@@ -260,9 +279,10 @@ class EngineLaws(RuleBasedStateMachine):
             assert isinstance(answer, DeleteResult)
             self.overtaken.add(name)
             return
-        if name in self.searched:
-            # A delete that looks through segments is decided behind other operations of its group. All of them remove
-            # the same records together, but which of them counts a record is open.
+        if name in self.concurrent:
+            # A delete that looks through segments is decided behind other operations of its group, and a cap evicts
+            # once the appends of the group are published. All of them remove the same records together, but which of
+            # them counts a record is open.
             assert isinstance(answer, DeleteResult)
             self.overtaken.add(name)
             return
