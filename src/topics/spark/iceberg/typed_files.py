@@ -102,7 +102,7 @@ def name_in(target: str) -> str:
 
 
 def foreign_file(fs: FileSystem, path: str) -> str | None:
-    """Returns why a typed file does not belong to its path; None if it does, or if an earlier release wrote no name."""
+    """The reason why a typed file is not that of its path; None if it does, or if an earlier release wrote no name."""
     try:
         footer = pq.read_metadata(io.BytesIO(read_whole(fs, path) or b"")).metadata or {}
     except (OSError, pa.ArrowException) as error:
