@@ -108,7 +108,7 @@ def report(console: Console, operations: Sequence[Operation], found: dict[str, l
     head = ["operation", "µs", "bytes of log"]
     if rows and len(rows[0]) > len(head):
         head += ["µs there", "times as fast", "bytes there"]
-    sheet.table("What an operation costs the server", head, rows)
+    sheet.table("Cost of an operation on the server", head, rows)
     return sheet.text
 
 

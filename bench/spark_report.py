@@ -204,7 +204,7 @@ class SparkReport(Sheet):
             "appends", "p50, ms", "p99, ms", "p99 of the windows", "longest, ms",
             "waits for a processor, ms of a window", "appends",
         ]  # fmt: skip
-        self.table("What a job costs the writers, medians of the windows", head, rows)
+        self.table("Cost of a job for writers, medians of the windows", head, rows)
 
     def _aims(self) -> None:
         found = self._results

@@ -15,7 +15,7 @@ from topics.model.topic_config import Durability, TopicConfig
 from topics.server import stream_routes
 from topics.system.clock import SystemClock
 
-TABLE = {cells[0]: cells[1:] for cells in rows(section(read("README.md"), "## How it compares"))}
+TABLE = {cells[0]: cells[1:] for cells in rows(section(read("README.md"), "## Comparison"))}
 
 
 def fields(kind: type) -> set[str]:
@@ -50,7 +50,7 @@ def test_a_claim_stands_on_something(row: str) -> None:
 
 
 def test_the_table_is_whole_and_states_of_when_it_is() -> None:
-    text = section(read("README.md"), "## How it compares")
+    text = section(read("README.md"), "## Comparison")
     assert {len(cells) for cells in TABLE.values()} == {5}
     assert all(cell for cells in TABLE.values() for cell in cells)
     assert re.search(r"^As of \w+ 20\d\d, by the documentation of Kafka", text, re.MULTILINE)

@@ -105,7 +105,7 @@ export function exact(text) {
 
 const TOKEN_MS = 300_000;
 
-/** What stands for the key in the address of an event stream; nothing where there are no keys. */
+/** The token that replaces the key in the URL of an event stream; null without keys. */
 export async function token() {
   if (key === null) return null;
   tokens = tokens.then(async (last) => {

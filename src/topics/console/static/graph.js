@@ -21,7 +21,7 @@ export function columns(routers) {
   };
   const topics = [...new Set(routers.flatMap((one) => [one.source, one.dest]))];
   for (const topic of topics) if (!arriving.has(topic)) visit(topic, 0, new Set());
-  // What is left goes around in circles.
+  // The remaining topics are in cycles.
   for (const topic of topics) if (!column.has(topic)) visit(topic, 0, new Set());
   return column;
 }

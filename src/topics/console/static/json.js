@@ -1,4 +1,4 @@
-// JSON for reading: indented, coloured, with exact numbers. Long values are cut, and a note says so.
+// JSON for reading: indented, coloured, with exact numbers. Long values are truncated with a note.
 
 import { Exact } from "./api.js";
 import { h } from "./dom.js";
