@@ -475,7 +475,9 @@ class Queue:
         jobs = (
             len(lease_table.leases) + len(lease_table.leaving) + len(lease_table.delayed) + len(lease_table.delivered)
         )
-        used = JOB_BYTES * jobs + lease_table.reason_bytes + self.results.memory_bytes
+        used = JOB_BYTES * jobs + lease_table.reason_bytes
+        if self.results.by_seq:
+            used += self.results.memory_bytes
         if lease_table.priorities.by_seq:
             used += PRIORITY_BYTES * len(lease_table.priorities.by_seq)
         if self.keys.by_seq:

@@ -416,7 +416,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     "query": frozenset({
         "page_size", "sort", "total", "system", "step", "points", "state", "limit", "tag",
         "touch", "if_empty", "return_seqs", "node", "max", "lease_ms", "heartbeat_ms", "after", "lenient",
-        "streams", "strict", "topics", "path", "offset", "length",
+        "streams", "strict", "topics", "path", "offset", "length", "wait_ms", "role",
     }),
 }  # fmt: skip
 """The fields in which none can stand."""
