@@ -59,6 +59,9 @@ def decode_forwards(body: memoryview) -> tuple[memoryview, list[Destination]]:
     if len(body) < _HEAD.size:
         raise ValueError("forwards shorter than their head")
     count, size = _HEAD.unpack_from(body, 0)
+    if count > len(body):
+        # Ids of routers differ, so each destination takes at least a byte. Damaged bodies are decoded, too.
+        raise ValueError("forwards whose lengths disagree")
     at = _HEAD.size + size
     columns: list[list[int]] = []
     for _ in Destination._fields:

@@ -70,6 +70,13 @@ def test_what_is_cut_short_is_malformed(cut: int) -> None:
             decode_forwards(memoryview(wrong))
 
 
+def test_damaged_count_is_malformed_and_takes_no_memory() -> None:
+    body = bytes(framed([Destination(1, 2, 3, 4)]).body)
+    for count in (2, 2**31, 2**32 - 1):
+        with pytest.raises(ValueError, match="forwards"):
+            decode_forwards(memoryview(count.to_bytes(4, "little") + body[4:]))
+
+
 def test_a_thousand_destinations_take_a_few_bytes_each() -> None:
     destinations = [Destination(1000 + number, 5000 + 2 * number, 77, 4096) for number in range(1000)]
     assert framed(destinations).end < 5 * 1000
