@@ -75,7 +75,7 @@ class Steps:
 
     def __init__(self, engine: Engine) -> None:
         self._waiting: list[tuple[Callable[[], object], Callable[[object], None]]] = []
-        engine._deleter._background = lambda work, then: self._waiting.append((work, then))
+        engine._deleter._background = lambda work, then, name: self._waiting.append((work, then))
 
     def run(self, between: Callable[[], object] = lambda: None) -> int:
         """Does everything; how many pieces there were."""

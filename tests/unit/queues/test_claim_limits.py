@@ -163,9 +163,7 @@ def test_a_jump_of_the_clock_does_not_change_the_rate(engine: Engine, clock: Man
     assert job_seqs(claim(engine)) == [2]
 
 
-def test_random_rates_keep_every_second() -> None:
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
+def test_random_rates_keep_every_second(seed: int) -> None:
     chance = random.Random(seed)
     most = chance.randint(1, 9)
     window, now, handed_out = RateWindow(-SECOND), 0, list[int]()

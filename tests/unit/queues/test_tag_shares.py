@@ -113,9 +113,7 @@ def test_tags_are_read_wherever_the_jobs_are(home: str, disk: FakeDisk) -> None:
     assert job_seqs(claim(engine, 3)) == [1, 4, 2]
 
 
-def test_random_shares_never_pass_over_a_tag_with_fewer_leases() -> None:
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
+def test_random_shares_never_pass_over_a_tag_with_fewer_leases(seed: int) -> None:
     chance = random.Random(seed)
     shares, tags = TagShares(), [b"", b"a", b"b", b"c"]
     waiting: dict[int, tuple[bytes, int]] = {}
