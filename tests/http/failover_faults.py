@@ -187,7 +187,7 @@ class Load:
         work: list[Callable[[], None]] = [
             lambda: self._append("orders", 0), lambda: self._append("orders", 1), lambda: self._append("local", 2),
             lambda: self._append("synced", 3), self._stream, self._produce, self._work,
-            *(lambda topic=topic, url=url: self._follow(topic, url) for topic in self.seen for url in urls),  # type: ignore[misc]
+            *(lambda topic=topic, url=url: self._follow(topic, url) for topic in self.seen for url in urls),
         ]  # fmt: skip
         self._threads = [threading.Thread(target=self._guarded, args=(one,), daemon=True) for one in work]
 

@@ -276,7 +276,7 @@ SEARCH_QUERY = (
     ),
     Parameter("rank", _RANK, "bm25 scores by rarity of words; the default by the number of matches."),
 )
-_SEARCH_FIELDS: Schema = {
+_SEARCH_FIELDS: dict[str, Schema] = {
     "q": _TEXT, "size": _SIZE, "sort": {"anyOf": [_TEXT, _NAMES_LIST]}, "timeout_ms": whole(0),
     "track_total": _BOOLEAN, "explain": _BOOLEAN, "_source": _BOOLEAN, "fields": _NAMES_LIST,
     "highlight": {"anyOf": [_BOOLEAN, _NAMES_LIST]}, "rank": _RANK,
