@@ -115,6 +115,28 @@ def prioritizing(world: QueueWorld) -> None:
     world.sync()
 
 
+def limiting(world: QueueWorld) -> None:
+    """A queue with both limits and fair shares: claims, ends of leases, checkpoints and restarts."""
+    world.begin(max_leased=2, max_per_second=3, fair_tags=True)
+    world.append(5)
+    world.pass_time(1000)
+    world.claim("a", 3)
+    world.ack("a", [1])
+    world.claim("b", 3)
+    world.hold()
+    world.nack("a", [2])
+    world.append(1)
+    world.flush()
+    world.checkpoint()
+    world.pass_time(1000)
+    world.claim("b", 3)
+    world.restart(clean=False)
+    world.pass_time(1000)
+    world.claim("a", 1)
+    world.restart(clean=True)
+    world.sync()
+
+
 def failing(world: QueueWorld) -> None:
     """Jobs fail with a reason, for good, or with their worker, before and behind checkpoints."""
     world.begin(max_deliveries=3)

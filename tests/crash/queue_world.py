@@ -175,6 +175,16 @@ class QueueWorld:
             patch = TopicConfigPatch(durability=self.dead_class)  # type: ignore[arg-type]
             self.engine.put_topic(DEAD, patch, lambda answer: None)
 
+    def lift_limits(self) -> None:
+        """The queue hands out as many jobs as are requested."""
+        if QUEUE in self.engine.core.names:
+            config = self.engine.core.directory.load(QUEUE).config
+            if config.max_leased or config.max_per_second:
+                patch = TopicConfigPatch(
+                    type=TopicType.QUEUE, lease_ms=LEASE_MS, dead_letter=DEAD, **self.config  # type: ignore[arg-type]
+                )  # fmt: skip
+                self.engine.put_topic(QUEUE, patch, lambda answer: None)
+
     def restart(self, clean: bool) -> None:
         self.starting = True
         if clean:
@@ -461,6 +471,7 @@ def nothing_is_stranded(world: QueueWorld) -> Iterator[str]:
     """Once every lease and every delay is over, everything that is there can be claimed, once."""
     world.clock.advance(10_000)
     world.engine.queues.pause(QUEUE, False, lambda answer: None)
+    world.lift_limits()
     before = {value for value, places in look(world.engine).jobs.items() if places[0].where == QUEUE}
     values: list[int] = []
 

@@ -22,6 +22,7 @@ SCENARIOS = [
     queue_scenarios.acknowledging_in_groups,
     queue_scenarios.delaying,
     queue_scenarios.prioritizing,
+    queue_scenarios.limiting,
     queue_scenarios.failing,
     queue_scenarios.touching,
     queue_scenarios.burying,
